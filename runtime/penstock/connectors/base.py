@@ -1,0 +1,132 @@
+"""What a connector is, seen from the source and sink operators.
+
+A connector is made from plain options (`specs.Connector`); `connectors.registry` finds its class by kind.
+Reading is by split: a split is a part of the input with a position of its own, read by one subtask at a time.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+import polars as pl
+
+from penstock.model.clocks import Clock
+from penstock.model.ids import Attempt, CheckpointId, JobId, SubtaskId, Uid
+from penstock.model.settings import SourceSettings
+
+
+class Split(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a source."""
+
+    id: str
+    """Stable over restarts; state is found by it."""
+    options: dict[str, Any] = {}
+
+
+class ReadResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer of a split reader."""
+
+    frame: pl.DataFrame | None = None
+    """Rows, or None when there are none just now."""
+    ended: bool = False
+    """The split is exhausted; `frame` may hold its last rows."""
+    wait_us: int = 0
+    """With no rows: how long it makes sense to wait before asking again."""
+    bad_rows: int = 0
+    """Rows that were dropped because they could not be read (`on_bad_record = "drop"`)."""
+
+
+class SplitReader(Protocol):
+    """Reads one split. Never blocks for long: a socket without data answers with `wait_us`."""
+
+    def read(self, max_rows: int) -> ReadResult:
+        """The next rows, in the columns that were asked for."""
+        ...
+
+    def position(self) -> dict[str, Any]:
+        """Where the next `read` goes on, as JSON values: after the rows that were returned."""
+        ...
+
+    def close(self) -> None:
+        """Release what is open."""
+        ...
+
+
+class SourceContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a source may know about where it runs."""
+
+    subtask_index: int
+    parallelism: int
+    columns: tuple[str, ...] | None
+    settings: SourceSettings
+    clock: Clock
+    place: str
+    """`job/uid[subtask]`, for error messages."""
+
+
+class Source(Protocol):
+    """Task side of a source connector."""
+
+    sequential: bool
+    """True: splits of a subtask are read one after the other (files); False: in turns (generators, sockets)."""
+
+    def splits(self) -> Sequence[Split]:
+        """All splits that are known when the source starts, the same in every subtask.
+
+        The caller gives split i to subtask i mod parallelism.
+        """
+        ...
+
+    def discover(self, seen: frozenset[str], context: SourceContext) -> Sequence[Split]:
+        """New splits for this subtask only, each found by exactly one subtask; empty for most sources."""
+        ...
+
+    @property
+    def discovers(self) -> bool:
+        """True when the source is unbounded because new splits may appear."""
+        ...
+
+    def open(self, split: Split, position: dict[str, Any] | None, context: SourceContext) -> SplitReader:
+        """Start reading, from the beginning or where an earlier reader stopped."""
+        ...
+
+
+class SinkContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sink may know about where it runs."""
+
+    job: JobId
+    attempt: Attempt
+    uid: Uid
+    subtask: SubtaskId
+
+
+class Sink(Protocol):
+    """Task side of a sink connector, two-phase.
+
+    `write` stages rows; `prepare` (at a barrier) closes what is staged and describes it as committables,
+    which become part of the checkpoint; `commit` makes them visible and is idempotent, since a restore
+    commits again what the checkpoint holds. A sink without phases returns no committables.
+    """
+
+    def write(self, frame: pl.DataFrame) -> None:
+        """Stage rows; invisible to readers of the target until committed."""
+        ...
+
+    def prepare(self, checkpoint: CheckpointId) -> list[dict[str, Any]]:
+        """Close what was staged since the last call; JSON values."""
+        ...
+
+    def commit(self, committables: list[dict[str, Any]]) -> None:
+        """Make visible, each once however often it is called."""
+        ...
+
+    def recover(self, committables: list[dict[str, Any]]) -> None:
+        """Clean up when a subtask starts: commit these, remove what its other attempts left staged.
+
+        Called once before the first `write`; with an empty list when there is nothing to restore.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release what is open; staged rows are abandoned."""
+        ...

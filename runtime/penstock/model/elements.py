@@ -1,0 +1,58 @@
+"""What flows on a channel, in order: batches, watermarks, idleness, barriers, the end of input."""
+
+import enum
+from dataclasses import dataclass
+
+import msgspec
+import polars as pl
+
+from penstock.model.ids import CheckpointId
+
+
+class BarrierKind(enum.Enum):
+    """What happens when the barrier has passed everything. One mechanism, several uses."""
+
+    CHECKPOINT = "checkpoint"
+    """Go on afterwards."""
+
+    STOP = "stop"
+    """Sources emit nothing after it; the job ends with this checkpoint and can go on from it."""
+
+    FINAL = "final"
+    """All input has ended; the job is finished when this checkpoint is committed."""
+
+
+class Barrier(msgspec.Struct, frozen=True):
+    """Cuts the stream: rows before it belong to the checkpoint, rows after it do not."""
+
+    checkpoint: CheckpointId
+    kind: BarrierKind = BarrierKind.CHECKPOINT
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows. Never empty."""
+
+    frame: pl.DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """No row with an event time at or before this is expected any more (microseconds)."""
+
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Idleness:
+    """An idle channel does not hold the watermark back; it is active again when it says so."""
+
+    idle: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfInput:
+    """No more rows will come. Barriers still do: a finished input takes part in checkpoints."""
+
+
+Element = Batch | Watermark | Idleness | Barrier | EndOfInput

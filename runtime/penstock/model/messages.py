@@ -1,0 +1,223 @@
+"""Messages between JobManager, TaskManager and slot. One-way, frozen, each names its job and attempt.
+
+A TaskManager relays between its slots and the JobManager, so most messages exist once and travel both hops.
+A receiver drops what belongs to an older attempt; it is an answer, not an error.
+"""
+
+import msgspec
+
+from penstock.model.elements import BarrierKind
+from penstock.model.handles import StateHandle
+from penstock.model.ids import Attempt, CheckpointId, JobId, SlotId, SubtaskId, TaskManagerId
+from penstock.model.tasks import Deployment
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """Base of all messages."""
+
+
+# ---------------------------------------------------------------- JobManager -> slot, by way of its TaskManager
+
+
+class Deploy(Message, frozen=True, kw_only=True):
+    """Run these tasks."""
+
+    deployment: Deployment
+
+
+class Trigger(Message, frozen=True, kw_only=True):
+    """To slots with source subtasks: emit this barrier."""
+
+    job: JobId
+    attempt: Attempt
+    checkpoint: CheckpointId
+    kind: BarrierKind = BarrierKind.CHECKPOINT
+
+
+class Commit(Message, frozen=True, kw_only=True):
+    """The checkpoint is in the journal: two-phase sinks make its output visible."""
+
+    job: JobId
+    attempt: Attempt
+    checkpoint: CheckpointId
+
+
+class Abort(Message, frozen=True, kw_only=True):
+    """The checkpoint was given up; a barrier of it that still arrives is forwarded, not snapshotted."""
+
+    job: JobId
+    attempt: Attempt
+    checkpoint: CheckpointId
+
+
+class Cancel(Message, frozen=True, kw_only=True):
+    """To a TaskManager: end the slot's process, whatever it does; a fresh one takes its place."""
+
+    slot: SlotId
+    job: JobId
+    attempt: Attempt
+
+
+ToSlot = Deploy | Trigger | Commit | Abort
+ToTaskManager = Deploy | Trigger | Commit | Abort | Cancel
+
+
+class Directed(msgspec.Struct, frozen=True, kw_only=True):
+    """A message with the slot it is for."""
+
+    slot: SlotId
+    message: ToTaskManager
+
+
+# ---------------------------------------------------------------- slot -> JobManager, by way of its TaskManager
+
+
+class Running(Message, frozen=True, kw_only=True):
+    """All tasks of the deployment are restored and open; sources may be triggered."""
+
+    job: JobId
+    attempt: Attempt
+    slot: SlotId
+
+
+class Acknowledged(Message, frozen=True, kw_only=True):
+    """The subtask's snapshot is durable."""
+
+    job: JobId
+    attempt: Attempt
+    checkpoint: CheckpointId
+    subtask: SubtaskId
+    handle: StateHandle
+
+
+class Declined(Message, frozen=True, kw_only=True):
+    """The subtask could not snapshot or upload; the checkpoint cannot complete."""
+
+    job: JobId
+    attempt: Attempt
+    checkpoint: CheckpointId
+    subtask: SubtaskId
+    reason: str
+
+
+class Committed(Message, frozen=True, kw_only=True):
+    """The slot's sinks have made the checkpoint's output visible."""
+
+    job: JobId
+    attempt: Attempt
+    checkpoint: CheckpointId
+    slot: SlotId
+
+
+class InputEnded(Message, frozen=True, kw_only=True):
+    """The subtask has seen the end of all its inputs (a source: of all its splits) and has flushed."""
+
+    job: JobId
+    attempt: Attempt
+    subtask: SubtaskId
+
+
+class Failed(Message, frozen=True, kw_only=True):
+    """The slot's deployment is broken: a user's exception, a lost peer, a lost process."""
+
+    job: JobId
+    attempt: Attempt
+    slot: SlotId
+    subtask: SubtaskId | None
+    code: str
+    reason: str
+    """What happened, the user's own stack first when there is one."""
+    secondary: bool = False
+    """True for a lost connection: somebody else's failure is the cause, if one is known."""
+    fatal: bool = False
+    """Restarting cannot help."""
+
+
+class OperatorMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """Counters of one operator in one subtask, since its deployment."""
+
+    uid: str
+    rows_in: int = 0
+    rows_out: int = 0
+    late_rows: int = 0
+    bad_rows: int = 0
+    state_rows: int = 0
+
+
+class TaskMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """What a subtask reports with every heartbeat."""
+
+    subtask: SubtaskId
+    operators: tuple[OperatorMetrics, ...]
+    watermark: int
+    """Lowest over its inputs or splits; MIN_WATERMARK: none yet."""
+    busy: float
+    """Share of the time since the last report that it worked."""
+    backpressured: float
+    """Share of the time that it had input but its outputs were full."""
+    ended: bool = False
+
+
+class SlotReport(Message, frozen=True, kw_only=True):
+    """Slot -> TaskManager, twice a second from a thread of its own: alive, and how far."""
+
+    job: JobId
+    attempt: Attempt
+    slot: SlotId
+    tasks: tuple[TaskMetrics, ...]
+    stuck_seconds: float = 0.0
+    """How long the main loop has not come round; the TaskManager makes an error of it (P008)."""
+    stuck_stack: str = ""
+    rss_bytes: int = 0
+
+
+FromSlot = Running | Acknowledged | Declined | Committed | InputEnded | Failed | SlotReport
+
+
+# ---------------------------------------------------------------- TaskManager -> JobManager
+
+
+class SlotInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot and the process that is behind it now."""
+
+    slot: SlotId
+    address: str
+    pid: int
+
+
+class Register(Message, frozen=True, kw_only=True):
+    """A TaskManager offers its slots. Sent again whenever it has lost the JobManager."""
+
+    task_manager: TaskManagerId
+    address: str
+    """Of its gRPC service."""
+    host: str
+    pid: int
+    slots: tuple[SlotInfo, ...]
+    versions: dict[str, str]
+    """python, penstock, polars: a job built for others is refused (P006)."""
+
+
+class SlotReady(Message, frozen=True, kw_only=True):
+    """A fresh process stands behind the slot."""
+
+    info: SlotInfo
+
+
+class Heartbeat(Message, frozen=True, kw_only=True):
+    """Alive; with what the slots report."""
+
+    task_manager: TaskManagerId
+    reports: tuple[SlotReport, ...] = ()
+
+
+class Leaving(Message, frozen=True, kw_only=True):
+    """The TaskManager shuts down; its slots are gone."""
+
+    task_manager: TaskManagerId
+
+
+ToJobManager = (
+    Running | Acknowledged | Declined | Committed | InputEnded | Failed
+    | Register | SlotReady | Heartbeat | Leaving
+)  # fmt: skip

@@ -1,0 +1,253 @@
+"""What each operator of a job does, as plain data that crosses processes as JSON.
+
+The client builds these from the user's program; a slot turns each into a running operator. User functions
+and expressions are opaque bytes here: only a slot opens them, never the JobManager.
+"""
+
+from typing import Any
+
+import msgspec
+
+from penstock.model.ids import Uid
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """Base of everything in a job graph: frozen, tagged with its class name in JSON."""
+
+
+class Field(msgspec.Struct, frozen=True):
+    """A column: name and type, the type in the text form of `model.schemas`."""
+
+    name: str
+    type: str
+
+
+Schema = tuple[Field, ...]
+
+
+class EventTime(msgspec.Struct, frozen=True, kw_only=True):
+    """Which column is the time of a row. Integer columns count `unit`s since 1970."""
+
+    column: str
+    unit: str = "us"
+    offset_us: int = 0
+    """Added to the column; a window's result has the time of its end minus one microsecond."""
+
+
+class Expression(msgspec.Struct, frozen=True, kw_only=True):
+    """One expression over the columns of a batch."""
+
+    name: str
+    """The column that it makes."""
+    text: str
+    """For people: graph, explain, errors."""
+    polars: bytes
+    """`pl.Expr.meta.serialize()`."""
+
+
+class Function(msgspec.Struct, frozen=True, kw_only=True):
+    """A user's function or class: by import path, or pickled by value with the submission."""
+
+    name: str
+    """For people and errors."""
+    pickled: bytes
+    """cloudpickle; opened only inside a slot."""
+    columns: tuple[str, ...] | None = None
+    """Columns that are passed by name; None: the function takes whole rows or whole batches."""
+
+
+class Connector(msgspec.Struct, frozen=True, kw_only=True):
+    """A source or sink by kind, with its options as plain JSON values."""
+
+    kind: str
+    options: dict[str, Any] = {}
+
+
+# ---------------------------------------------------------------- sources and sinks
+
+
+class Source(Spec, frozen=True, kw_only=True):
+    """Reads splits; the head of a chain."""
+
+    connector: Connector
+    columns: tuple[str, ...] | None = None
+    """Only these are needed downstream; None: all."""
+    event_time: EventTime | None = None
+    time_kind: str = "none"
+    """event | ingestion | processing | none."""
+    max_delay_us: int = 0
+    idle_after_us: int | None = None
+    ingestion_column: str | None = None
+
+
+class Sink(Spec, frozen=True, kw_only=True):
+    """Writes rows out; the tail of a chain."""
+
+    connector: Connector
+
+
+# ---------------------------------------------------------------- stateless
+
+
+class Select(Spec, frozen=True, kw_only=True):
+    """Only these columns remain."""
+
+    expressions: tuple[Expression, ...]
+
+
+class WithColumns(Spec, frozen=True, kw_only=True):
+    """These columns are added or replaced."""
+
+    expressions: tuple[Expression, ...]
+
+
+class Filter(Spec, frozen=True, kw_only=True):
+    """Rows for which the expression is true remain."""
+
+    predicate: Expression
+
+
+class Explode(Spec, frozen=True, kw_only=True):
+    """One row per element of the list columns."""
+
+    columns: tuple[str, ...]
+
+
+class Fused(Spec, frozen=True, kw_only=True):
+    """Adjacent Select, WithColumns, Filter and Explode, run as one operator."""
+
+    steps: tuple[Select | WithColumns | Filter | Explode, ...]
+
+
+class Union(Spec, frozen=True, kw_only=True):
+    """Rows of all inputs, in the column order of the first."""
+
+    columns: tuple[str, ...]
+
+
+class Map(Spec, frozen=True, kw_only=True):
+    """A user function per record: one row out for each row in (`flat`: any number)."""
+
+    function: Function
+    flat: bool = False
+    output: Schema
+
+
+class MapBatches(Spec, frozen=True, kw_only=True):
+    """A user function per batch: `pl.DataFrame -> pl.DataFrame`."""
+
+    function: Function
+    output: Schema
+
+
+# ---------------------------------------------------------------- keyed
+
+
+class Tumbling(Spec, frozen=True, kw_only=True):
+    """Windows of `size_us`, side by side."""
+
+    size_us: int
+    offset_us: int = 0
+
+
+class Sliding(Spec, frozen=True, kw_only=True):
+    """Windows of `size_us`, one every `slide_us`."""
+
+    size_us: int
+    slide_us: int
+    offset_us: int = 0
+
+
+class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
+    """One output column of a window: a mergeable function over an input expression."""
+
+    name: str
+    function: str
+    """count | sum | min | max | mean | var | std | first | last | min_by | max_by | any | all."""
+    input: Expression | None = None
+    by: Expression | None = None
+    """For min_by and max_by: what is compared."""
+    output_type: str = ""
+
+
+class WindowAggregate(Spec, frozen=True, kw_only=True):
+    """Partial results per (key, pane), merged and emitted when the watermark passes the window's end."""
+
+    keys: tuple[str, ...]
+    assigner: Tumbling | Sliding
+    aggregates: tuple[Aggregate, ...]
+    event_time: EventTime | None
+    """None: processing time."""
+    input_is_partial: bool = False
+    """Rows come from a Combine of the same keys and aggregates."""
+    output: Schema
+
+
+class Combine(Spec, frozen=True, kw_only=True):
+    """Stateless pre-aggregation before an exchange: partial columns per (key, pane); empty at a barrier."""
+
+    keys: tuple[str, ...]
+    assigner: Tumbling | Sliding
+    aggregates: tuple[Aggregate, ...]
+    event_time: EventTime
+
+
+class StateField(msgspec.Struct, frozen=True, kw_only=True):
+    """A state that a process function declares."""
+
+    name: str
+    kind: str = "value"
+    type: str
+    default: Any = None
+
+
+class Process(Spec, frozen=True, kw_only=True):
+    """A user's KeyedProcessFunction with state and timers."""
+
+    keys: tuple[str, ...]
+    function: Function
+    per_batch: bool = False
+    states: tuple[StateField, ...] = ()
+    event_time: EventTime | None = None
+    output: Schema
+
+
+OperatorSpec = (
+    Source | Sink | Select | WithColumns | Filter | Explode | Fused | Union | Map | MapBatches
+    | WindowAggregate | Combine | Process
+)  # fmt: skip
+
+
+class Operator(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator of a job graph: its identity, its work and the columns it gives."""
+
+    uid: Uid
+    name: str
+    spec: OperatorSpec
+    output: Schema = ()
+    place: str = ""
+    """File and line of the user's program that made it."""
+
+
+# ---------------------------------------------------------------- exchange
+
+
+class Forward(Spec, frozen=True, kw_only=True):
+    """Subtask i to subtask i."""
+
+
+class Rebalance(Spec, frozen=True, kw_only=True):
+    """Batches round robin."""
+
+
+class Hash(Spec, frozen=True, kw_only=True):
+    """By key group of these columns."""
+
+    keys: tuple[str, ...]
+
+
+class Broadcast(Spec, frozen=True, kw_only=True):
+    """Every row to every subtask."""
+
+
+Partitioning = Forward | Rebalance | Hash | Broadcast

@@ -1,0 +1,75 @@
+"""What a slot is told to run: subtasks, their chained operators and their channels. Plain data."""
+
+import msgspec
+
+from penstock.model.handles import StateHandle
+from penstock.model.ids import Attempt, ChannelId, JobId, SlotId, SubtaskId
+from penstock.model.settings import JobSettings
+from penstock.model.specs import Operator, Partitioning, Schema
+
+
+class ChainLink(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator in a chain. A chain is a tree: one head, each other operator hangs under one."""
+
+    operator: Operator
+    parent: int | None
+    """Index of the operator whose output it takes; None: the head, it takes the task's inputs or is a source."""
+
+
+class OutputChannel(msgspec.Struct, frozen=True, kw_only=True):
+    """The sender's view of a channel."""
+
+    channel: ChannelId
+    receiver: SubtaskId
+    slot: SlotId
+    address: str
+    """Data address of the receiver's slot process; the sender's own address: an in-memory channel."""
+
+
+class OutputEdge(msgspec.Struct, frozen=True, kw_only=True):
+    """All channels of one edge that leave a subtask."""
+
+    producer: int
+    """Index in the chain of the operator whose rows leave here."""
+    partitioning: Partitioning
+    channels: tuple[OutputChannel, ...]
+    """In the order of the receivers' subtask index; Forward: just one."""
+    routing: tuple[int, ...] = ()
+    """Hash only: key group -> index into `channels`."""
+    schema: Schema
+
+
+class InputChannel(msgspec.Struct, frozen=True, kw_only=True):
+    """The receiver's view of a channel."""
+
+    channel: ChannelId
+    sender: SubtaskId
+    slot: SlotId
+    port: int
+    """Which input of the head operator: union and joins have several."""
+    schema: Schema
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """One subtask to run."""
+
+    subtask: SubtaskId
+    parallelism: int
+    max_parallelism: int
+    chain: tuple[ChainLink, ...]
+    inputs: tuple[InputChannel, ...] = ()
+    outputs: tuple[OutputEdge, ...] = ()
+    restore: tuple[StateHandle, ...] = ()
+    """State objects of the checkpoint that hold something for this subtask."""
+
+
+class Deployment(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one slot process runs. A process takes one deployment in its life."""
+
+    job: JobId
+    attempt: Attempt
+    slot: SlotId
+    tasks: tuple[Task, ...]
+    settings: JobSettings
+    store: str
+    """URI of the object store's root for this job's state."""

@@ -1,0 +1,103 @@
+"""What the JobManager shows: the bodies of its REST answers, read by the CLI, the dashboard and the operator."""
+
+import msgspec
+
+
+class OperatorView(msgspec.Struct, frozen=True, kw_only=True):
+    """One operator, summed over its subtasks."""
+
+    uid: str
+    name: str
+    rows_in: int = 0
+    rows_out: int = 0
+    late_rows: int = 0
+    bad_rows: int = 0
+    state_rows: int = 0
+
+
+class VertexView(msgspec.Struct, frozen=True, kw_only=True):
+    """One chain, summed over its subtasks."""
+
+    id: str
+    parallelism: int
+    operators: tuple[OperatorView, ...]
+    watermark_us: int | None = None
+    """Lowest over the subtasks; None: none yet."""
+    busy: float = 0.0
+    """Highest over the subtasks, as is back-pressure: one slow subtask slows all."""
+    backpressured: float = 0.0
+    ended: bool = False
+
+
+class CheckpointView(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint that is under way, done or given up."""
+
+    id: int
+    kind: str
+    status: str
+    """pending | completed | failed."""
+    triggered_us: int
+    duration_us: int | None = None
+    size: int = 0
+    acknowledged: int = 0
+    subtasks: int = 0
+    reason: str = ""
+    retained: bool = False
+
+
+class FailureView(msgspec.Struct, frozen=True, kw_only=True):
+    """One restart and why."""
+
+    time_us: int
+    attempt: int
+    code: str
+    reason: str
+    place: str = ""
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """A job."""
+
+    id: str
+    name: str
+    state: str
+    """created | waiting-for-slots | deploying | running | restarting | stopping | finished | stopped |
+    cancelled | failed."""
+    attempt: int
+    restarts: int
+    parallelism: int
+    submitted_us: int
+    running_us: int | None = None
+    ended_us: int | None = None
+    reason: str = ""
+    """Why it is in this state, when that is not obvious; what to do about it."""
+    vertices: tuple[VertexView, ...] = ()
+    checkpoints_completed: int = 0
+    checkpoints_failed: int = 0
+    last_checkpoint: CheckpointView | None = None
+    failures: tuple[FailureView, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
+    """A process of the cluster."""
+
+    role: str
+    """jobmanager | taskmanager | slot."""
+    id: str
+    pid: int
+    host: str
+    slots: int = 0
+    job: str | None = None
+    attempt: int | None = None
+    subtasks: tuple[str, ...] = ()
+    rss_bytes: int = 0
+
+
+class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that runs."""
+
+    processes: tuple[ProcessView, ...]
+    slots_total: int
+    slots_free: int
+    jobs: tuple[JobView, ...]

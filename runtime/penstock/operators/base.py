@@ -1,0 +1,114 @@
+"""What an operator is, seen from the task that drives it.
+
+One thread calls an operator; it never blocks, sleeps or locks. The order of calls:
+`open`, `restore` (at most once), then any of `on_batch`, `on_watermark`, `on_processing_time`,
+`snapshot`, `on_committed`, at the end `on_end` once, `close` always.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import polars as pl
+
+from penstock.model.clocks import Clock
+from penstock.model.handles import Redistribution
+from penstock.model.ids import Attempt, CheckpointId, JobId, SubtaskId, Uid
+from penstock.model.settings import JobSettings
+
+
+class Output(Protocol):
+    """Where an operator's rows go: the next operators of the chain, or the exchange."""
+
+    def emit(self, frame: pl.DataFrame) -> None:
+        """Pass rows on, in order. Empty frames are dropped."""
+        ...
+
+
+@dataclass(slots=True)
+class Counters:
+    """Written by the operator, read by the reporter."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    late_rows: int = 0
+    bad_rows: int = 0
+    state_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorContext:
+    """What an operator may know about where it runs."""
+
+    job: JobId
+    attempt: Attempt
+    uid: Uid
+    subtask: SubtaskId
+    parallelism: int
+    max_parallelism: int
+    clock: Clock
+    settings: JobSettings
+    counters: Counters = field(default_factory=Counters)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One state of one operator, as a table. Keyed: first column `key_group` (UInt16), sorted by it."""
+
+    state: str
+    redistribution: Redistribution
+    frame: pl.DataFrame
+
+
+Snapshot = Callable[[], Sequence[Section]]
+"""The slow half of a snapshot: runs on a background thread, and sees the state as it was at the barrier."""
+
+
+def empty_snapshot() -> Sequence[Section]:
+    """The snapshot of an operator that has no state."""
+    return ()
+
+
+class Operator:
+    """Defaults of a stateless operator."""
+
+    context: OperatorContext
+    output: Output
+
+    def open(self, context: OperatorContext, output: Output) -> None:
+        """Called once, before anything else."""
+        self.context, self.output = context, output
+
+    def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
+        """State by name, from one or more earlier subtasks; keyed rows are only those of own key groups."""
+
+    def on_batch(self, frame: pl.DataFrame, port: int = 0) -> None:
+        """Rows of one input, never empty."""
+        raise NotImplementedError(type(self).__name__)
+
+    def on_watermark(self, watermark: int) -> int | None:
+        """Event time has reached `watermark`. Returns the watermark to pass on, or None to hold it."""
+        return watermark
+
+    def on_processing_time(self, now_us: int) -> None:
+        """Called between batches when `next_processing_time` has come."""
+
+    def next_processing_time(self) -> int | None:
+        """Wall-clock microseconds at which this operator wants to be called; None: never."""
+        return None
+
+    def on_barrier(self) -> None:
+        """A barrier is about to be snapshotted and passed on: emit now what must be before it."""
+
+    def snapshot(self, checkpoint: CheckpointId) -> Snapshot:
+        """The fast half: remember the state as it is now, in microseconds."""
+        return empty_snapshot
+
+    def on_committed(self, checkpoint: CheckpointId) -> None:
+        """The checkpoint is in the journal. May come late, more than once, or not at all before a restore."""
+
+    def on_end(self) -> None:
+        """All input has ended, and the last watermark was seen: emit what is left."""
+
+    def close(self) -> None:
+        """Release files and sockets. Called on failure too."""

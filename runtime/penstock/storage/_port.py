@@ -1,0 +1,59 @@
+"""What checkpoints need from storage.
+
+Paths are relative, separated by "/", without "..". Objects are immutable once written: a path is written
+once, read, listed and deleted, never changed. Reads and lists see all finished writes.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import msgspec
+
+from penstock.model.errors import RetryableError
+
+
+class UnknownResultError(RetryableError):
+    """The write may or may not have happened. Read back before doing anything else."""
+
+
+class ObjectInfo(msgspec.Struct, frozen=True, order=True):
+    """One entry of a listing."""
+
+    path: str
+    size: int
+
+
+class ObjectStore(Protocol):
+    """Implementations are safe to call from several threads."""
+
+    @property
+    def uri(self) -> str:
+        """What opens the same store in another process."""
+        ...
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write once. False, and no change, when `path` exists. Atomic and durable when it returns True.
+
+        Raises UnknownResultError when the outcome is not known.
+        """
+        ...
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write, whole or not at all; for paths that only this writer ever uses. Durable when it returns."""
+        ...
+
+    def get(self, path: str) -> bytes | None:
+        """The object, or None when there is none."""
+        ...
+
+    def get_range(self, path: str, offset: int, length: int) -> bytes:
+        """Part of an object; FileNotFoundError when there is none."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """All objects whose path starts with `prefix`, in order of their paths."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Remove; nothing happens when it is not there."""
+        ...
