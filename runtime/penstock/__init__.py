@@ -1,1 +1,95 @@
-"""Penstock."""
+"""Stream processing in Python: `import penstock as ps`.
+
+Names are loaded when they are first used: a JobManager imports parts of this package, and must pay for neither
+the expressions nor the connectors that only programs need.
+"""
+# Users write `ps.sum`, never `from penstock import *`: names may be those of builtins.
+# ruff: noqa: A004
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from narwhals import (
+        all_horizontal,
+        any_horizontal,
+        coalesce,
+        col,
+        concat_str,
+        lit,
+        max_horizontal,
+        mean_horizontal,
+        min_horizontal,
+        sum_horizontal,
+        when,
+    )
+
+    from penstock.api import DataStream, Flow, KeyedStream, WindowedStream, sliding, tumbling
+    from penstock.api.aggregates import all_ as all
+    from penstock.api.aggregates import any_ as any
+    from penstock.api.aggregates import count, first, last, max_by, mean, min_by, std, var
+    from penstock.api.aggregates import max_ as max
+    from penstock.api.aggregates import min_ as min
+    from penstock.api.aggregates import sum_ as sum
+    from penstock.connectors import (
+        choice,
+        collect,
+        csv,
+        discard,
+        generate,
+        items,
+        json_lines,
+        nexmark,
+        now,
+        parquet,
+        print,
+        sequence,
+        socket_lines,
+        timestamps,
+        uniform,
+    )
+    from penstock.model.errors import PenstockError, UserError
+    from penstock.operators.user_functions import Context, KeyedContext, KeyedProcessFunction, ValueState
+
+_HOMES = {
+    "narwhals": (
+        "all_horizontal", "any_horizontal", "coalesce", "col", "concat_str", "lit", "max_horizontal",
+        "mean_horizontal", "min_horizontal", "sum_horizontal", "when",
+    ),
+    "penstock.api": ("DataStream", "Flow", "KeyedStream", "WindowedStream", "sliding", "tumbling"),
+    "penstock.api.aggregates": (
+        "all", "any", "count", "first", "last", "max", "max_by", "mean", "min", "min_by", "std", "sum", "var",
+    ),
+    "penstock.connectors": (
+        "choice", "collect", "csv", "discard", "generate", "items", "json_lines", "nexmark", "now", "parquet",
+        "print", "sequence", "socket_lines", "timestamps", "uniform",
+    ),
+    "penstock.model.errors": ("PenstockError", "UserError"),
+    "penstock.operators.user_functions": ("Context", "KeyedContext", "KeyedProcessFunction", "ValueState"),
+}  # fmt: skip
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+_SHADOWS_A_BUILTIN = frozenset({"all", "any", "max", "min", "sum"})
+
+__all__ = [
+    "Context", "DataStream", "Flow", "KeyedContext", "KeyedProcessFunction", "KeyedStream", "PenstockError",
+    "UserError", "ValueState", "WindowedStream", "all", "all_horizontal", "any", "any_horizontal", "choice",
+    "coalesce", "col", "collect", "concat_str", "count", "csv", "discard", "first", "generate", "items",
+    "json_lines", "last", "lit", "max", "max_by", "max_horizontal", "mean", "mean_horizontal", "min", "min_by",
+    "min_horizontal", "nexmark", "now", "parquet", "print", "sequence", "sliding", "socket_lines", "std", "sum",
+    "sum_horizontal", "timestamps", "tumbling", "uniform", "var", "when",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    module = importlib.import_module(home)
+    inside = f"{name}_" if home == "penstock.api.aggregates" and name in _SHADOWS_A_BUILTIN else name
+    value = getattr(module, inside)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,1 +1,21 @@
-"""To be written."""
+"""What programs are written with: flows, streams, windows, aggregates. Builds a graph, runs nothing."""
+
+from penstock.api.aggregates import AggregateCall
+from penstock.api.building import GraphBuilder
+from penstock.api.flows import Flow
+from penstock.api.programs import build, load_program
+from penstock.api.streams import DataStream, KeyedStream, WindowedStream
+from penstock.api.windows import sliding, tumbling
+
+__all__ = [
+    "AggregateCall",
+    "DataStream",
+    "Flow",
+    "GraphBuilder",
+    "KeyedStream",
+    "WindowedStream",
+    "build",
+    "load_program",
+    "sliding",
+    "tumbling",
+]

@@ -5,7 +5,7 @@ Reading is by split: a split is a part of the input with a position of its own, 
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 import polars as pl
@@ -98,6 +98,7 @@ class SinkContext(msgspec.Struct, frozen=True, kw_only=True):
     attempt: Attempt
     uid: Uid
     subtask: SubtaskId
+    clock: Clock
 
 
 class Sink(Protocol):
@@ -129,4 +130,13 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Release what is open; staged rows are abandoned."""
+        ...
+
+
+@runtime_checkable
+class PacedSink(Protocol):
+    """A sink that says when it takes no rows. A slot has one thread, so none may wait inside `write`."""
+
+    def ready_in_us(self) -> int:
+        """0: rows may come; else how long to ask nothing of it. Its task leaves the input where it is meanwhile."""
         ...

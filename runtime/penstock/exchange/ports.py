@@ -12,14 +12,6 @@ from penstock.model.ids import Attempt, JobId, SlotId
 Buffer = bytes | bytearray | memoryview
 
 
-class Hello(Protocol):
-    """Who calls: the first thing on a link."""
-
-    job: JobId
-    attempt: Attempt
-    sender: SlotId
-
-
 class Link(Protocol):
     """One end of a connection."""
 
@@ -44,8 +36,8 @@ class LinkHandler(Protocol):
         """Another slot has connected."""
         ...
 
-    def on_frame(self, link: Link, header: bytes, body: memoryview) -> None:
-        """A whole frame. `body` stays valid as long as it is referenced."""
+    def on_frame(self, link: Link, header: Buffer, body: memoryview) -> None:
+        """A whole frame but the hello. `body` stays valid as long as it is referenced."""
         ...
 
     def on_lost(self, link: Link, reason: str) -> None:

@@ -1,1 +1,1 @@
-"""To be written."""
+"""JobManagers: the pure core that decides, the shell that carries out, REST and gRPC around them."""

@@ -151,6 +151,13 @@ class DeleteObjects:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Forget:
+    """The TaskManager counts as lost: answer it that it is not registered, so that it starts anew."""
+
+    task_manager: TaskManagerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WakeAt:
     """Feed a Tick at this monotonic second, or earlier."""
 
@@ -166,4 +173,4 @@ class Note:
     facts: dict[str, object]
 
 
-Command = Send | AppendJournal | DeleteObjects | WakeAt | Note
+Command = Send | AppendJournal | DeleteObjects | Forget | WakeAt | Note

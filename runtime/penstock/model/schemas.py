@@ -1,5 +1,7 @@
-"""Column types as text, the same for people and for JSON: `Int64`, `Datetime(us, UTC)`, `List(String)`,
-`Struct(x: Int64, y: Float64)`. What has no text here has no place in a stream or in state.
+"""Column types as text, the same for people and for JSON.
+
+`Int64`, `Datetime(us, UTC)`, `List(String)`, `Struct(x: Int64, y: Float64)`. What has no text here has no place
+in a stream or in state.
 """
 
 from collections.abc import Mapping
@@ -22,11 +24,7 @@ def type_to_text(kind: pl.DataType) -> str:
     """The text form of a column type."""
     match kind:
         case pl.Datetime():
-            return (
-                f"Datetime({kind.time_unit}, {kind.time_zone})"
-                if kind.time_zone
-                else f"Datetime({kind.time_unit})"
-            )
+            return f"Datetime({kind.time_unit}, {kind.time_zone})" if kind.time_zone else f"Datetime({kind.time_unit})"
         case pl.Duration():
             return f"Duration({kind.time_unit})"
         case pl.Decimal():
@@ -82,7 +80,7 @@ def empty_frame(schema: Schema) -> pl.DataFrame:
 
 
 def _instance(kind: object) -> pl.DataType:
-    return kind() if isinstance(kind, type) else kind  # type: ignore[no-any-return, return-value]
+    return kind() if isinstance(kind, type) else kind  # type: ignore[return-value]
 
 
 def _split(text: str) -> list[str]:

@@ -27,7 +27,7 @@ class Output(Protocol):
 
 @dataclass(slots=True)
 class Counters:
-    """Written by the operator, read by the reporter."""
+    """Rows in and out are counted by the chain, the rest by the operator; the reporter reads them."""
 
     rows_in: int = 0
     rows_out: int = 0
@@ -85,6 +85,10 @@ class Operator:
     def on_batch(self, frame: pl.DataFrame, port: int = 0) -> None:
         """Rows of one input, never empty."""
         raise NotImplementedError(type(self).__name__)
+
+    def ready_in_us(self) -> int:
+        """0: rows may come; else how long to bring none. The task reads no input while one of its operators waits."""
+        return 0
 
     def on_watermark(self, watermark: int) -> int | None:
         """Event time has reached `watermark`. Returns the watermark to pass on, or None to hold it."""

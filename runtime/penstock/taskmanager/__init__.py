@@ -1,1 +1,1 @@
-"""To be written."""
+"""TaskManagers: slots, the task loop inside a slot, and the process around them."""

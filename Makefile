@@ -1,0 +1,60 @@
+# Everything runs from a virtual environment in .venv, which the targets make and fill themselves.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SEEDS ?= 1000
+EPISODES ?= 30
+
+.PHONY: help setup demo test torture sim check fmt bench test-services e2e clean
+
+help:            ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## ?/\t/' | expand -t 18
+
+# A stamp per set of packages: a target installs the least that it needs, and nothing twice.
+$(VENV)/.runtime: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Penstock needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+	  { echo "Python's venv module is missing. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	@echo "installing the runtime into $(VENV) (once)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	@echo "installing test and lint tools into $(VENV) (once)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+setup: $(VENV)/.dev ## virtual environment with everything for development
+
+demo: $(VENV)/.runtime ## hot items over a Nexmark stream, a TaskManager killed half-way, the result compared
+	@$(BIN)/python examples/demo.py
+
+test: $(VENV)/.dev ## unit, contract, integration and a short simulation
+	@$(BIN)/pytest tests
+
+torture: $(VENV)/.dev ## random SIGKILLs of real processes, EPISODES=n [SEED=k]
+	@$(BIN)/pytest tests/torture -m torture --episodes=$(EPISODES) $(if $(SEED),--seed=$(SEED)) -s
+
+sim: $(VENV)/.dev ## seeded simulation of a whole cluster, SEEDS=n [SEED=k]
+	@$(BIN)/python -m penstock.testing.sim --seeds $(SEEDS) $(if $(SEED),--seed $(SEED))
+
+check: $(VENV)/.dev ## ruff, mypy, import contracts
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+fmt: $(VENV)/.dev ## format and sort imports
+	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+bench: $(VENV)/.dev ## figures as ratios against a peer in the same run, [ONLY=name] [JSON=1] [PEER=flink]
+	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json) $(if $(PEER),--peer $(PEER))
+
+test-services: $(VENV)/.dev ## tests against real S3, Kafka and Postgres (none of them is used yet)
+	@echo "no connector of this version needs a service"
+
+e2e: $(VENV)/.dev ## tests on a real Kubernetes (the operator is not there yet)
+	@echo "nothing of this version runs on Kubernetes yet"
+
+clean:           ## remove the virtual environment and caches
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build runtime/*.egg-info

@@ -1,0 +1,63 @@
+"""`python -m benchmarks [--only NAME] [--json] [--peer flink]`: what `make bench` runs."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator
+
+from benchmarks.figures import Figure, Table
+
+Bench = Callable[..., Iterator[Figure]]
+
+
+def main() -> None:
+    """Exits with 1 when a goal is missed."""
+    parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument("--only", choices=NAMES, help="one benchmark instead of all")
+    parser.add_argument("--json", action="store_true", help="one JSON object per figure and line")
+    parser.add_argument("--peer", choices=["flink"], help="compare with another engine instead of with the reference")
+    parser.add_argument(
+        "--repeats", type=int, default=int(os.environ.get("REPEATS", "5")), help="a figure is the median of so many"
+    )
+    options = parser.parse_args()
+    missed = 0
+    table = None if options.json else Table()
+    for name in [options.only] if options.only else NAMES:
+        for figure in _figures(name, options.peer, options.repeats):
+            missed += figure.holds is False
+            if table is None:
+                print(figure.as_json(), flush=True)
+            else:
+                table.add(figure)
+    sys.stdout.flush()
+    os._exit(1 if missed else 0)  # interpreter exit after Polars and Arrow were used may abort
+
+
+NAMES = ["nexmark", "process", "latency", "memory"]
+
+
+def _figures(name: str, peer: str | None, repeats: int) -> Iterator[Figure]:
+    # Each imported when it is its turn: one that cannot run here must not stop the others.
+    if peer == "flink":
+        from benchmarks import flink
+
+        return flink.run(repeats=repeats) if name == "nexmark" else iter(())
+    if name == "nexmark":
+        from benchmarks import nexmark
+
+        return nexmark.run(repeats=repeats)
+    if name == "process":
+        from benchmarks import process
+
+        return process.run(repeats=repeats)
+    if name == "latency":
+        from benchmarks import latency
+
+        return latency.run()
+    from benchmarks import memory
+
+    return memory.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,498 @@
+"""Streams: what a program is written with. Each verb checks, adds an operator to the graph, and runs nothing."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import narwhals as nw
+import polars as pl
+
+from penstock.api import checks, connections, expressions, functions, places, processing, row_types
+from penstock.api.aggregates import AggregateCall
+from penstock.api.building import GraphBuilder, Input, Options
+from penstock.api.expressions import IntoExpression
+from penstock.api.times import StreamTime
+from penstock.model import schemas, specs
+from penstock.model.errors import UserError
+from penstock.model.ids import Uid
+
+Given = TypeVar("Given")
+WINDOW_COLUMNS = ("window_start", "window_end")
+
+
+class DataStream:
+    """Rows with known columns. Immutable: every verb gives a new stream, and a stream may be read by several."""
+
+    def __init__(
+        self,
+        builder: GraphBuilder,
+        uid: Uid,
+        schema: pl.Schema,
+        time: StreamTime,
+        partitioning: specs.Partitioning | None = None,
+    ) -> None:
+        self._builder, self._uid, self._time = builder, uid, time
+        self._partitioning = partitioning or specs.Forward()
+        self.schema = schema
+
+    @property
+    def event_time(self) -> specs.EventTime | None:
+        """Which column is the time of a row, if any."""
+        return self._time.event_time
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns."""
+        return self.schema.names()
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}: {kind}" for name, kind in self.schema.items())
+        return f"{type(self).__name__}({shown})"
+
+    # ------------------------------------------------------------ columns and rows
+
+    def select(
+        self,
+        *columns: IntoExpression,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+        **named: IntoExpression,
+    ) -> "DataStream":
+        """Only these columns: names or expressions, the latter named by keyword or `.alias`."""
+        where = places.caller()
+        options = _options(named, uid, name, parallelism)
+        made, schema = expressions.resolve(columns, named, self.schema, what="select", where=where)
+        if not made:
+            raise UserError("P020", "select: no column given", where=where, fix='select("auction", "price")')
+        time = self._time_after_select(made, where)
+        made = expressions.with_rows(made)
+        return self._add("select", specs.Select(expressions=made), schema, options, where=where, time=time)
+
+    def with_columns(
+        self,
+        *columns: IntoExpression,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+        **named: IntoExpression,
+    ) -> "DataStream":
+        """Add columns, or replace those of the same name."""
+        where = places.caller()
+        options = _options(named, uid, name, parallelism)
+        made, types = expressions.resolve(columns, named, self.schema, what="with_columns", where=where)
+        if not made:
+            raise UserError(
+                "P020", "with_columns: no column given", where=where, fix='with_columns(euros=col("price") * 0.9)'
+            )
+        time = self._time
+        if time.event_time is not None and time.event_time.column in types:
+            time = time.through(False, verb="with_columns", where=where)
+        schema = pl.Schema({**self.schema, **types})
+        spec = specs.WithColumns(expressions=made)
+        return self._add("with_columns", spec, schema, options, where=where, time=time)
+
+    def filter(
+        self,
+        *conditions: IntoExpression,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> "DataStream":
+        """Only the rows for which all conditions are true."""
+        where = places.caller()
+        spec = specs.Filter(predicate=expressions.predicate(conditions, self.schema, where=where))
+        options = Options(uid=uid, name=name, parallelism=parallelism)
+        return self._add("filter", spec, self.schema, options, where=where)
+
+    def explode(
+        self,
+        *columns: str,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> "DataStream":
+        """One row for each element of these list columns."""
+        where = places.caller()
+        checks.require_columns(columns, self.schema, what="explode", where=where)
+        for column in columns:
+            if not isinstance(self.schema[column], pl.List):
+                raise UserError(
+                    "P020",
+                    f'explode: column "{column}" is {self.schema[column]}, not a List',
+                    where=where,
+                    fix='make a list of it first, for example with col("line").str.split(" ")',
+                )
+        if not columns:
+            raise UserError("P020", "explode: no column given", where=where, fix='explode("words")')
+        schema = self.schema.to_frame(eager=False).explode(*columns).collect_schema()
+        options = Options(uid=uid, name=name, parallelism=parallelism)
+        return self._add("explode", specs.Explode(columns=columns), schema, options, where=where)
+
+    def union(
+        self,
+        *others: "DataStream",
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> "DataStream":
+        """Rows of this stream and of the others, which have the same columns."""
+        where = places.caller()
+        for number, other in enumerate(others, start=1):
+            checks.require_same_columns(self.schema, other.schema, number, where=where)
+            if other._builder is not self._builder:
+                raise UserError(
+                    "P002", "union: the streams belong to two flows", where=where, fix="read both from one flow"
+                )
+        time = self._time
+        if any((other._time.event_time, other._time.kind) != (time.event_time, time.kind) for other in others):
+            time = StreamTime(
+                kind="none",
+                lost=f"union at {where} is of streams whose event time differs",
+                keep="read the streams with the same event_time, unit and time",
+            )
+        options = Options(uid=uid, name=name, parallelism=parallelism)
+        spec = specs.Union(columns=tuple(self.schema.names()))
+        return self._add("union", spec, self.schema, options, where=where, time=time, others=others)
+
+    # ------------------------------------------------------------ how rows are spread
+
+    def key_by(self, *columns: IntoExpression, **named: IntoExpression) -> "KeyedStream":
+        """Rows with equal keys go to the same subtask. Keys are columns, or expressions named by keyword."""
+        where = places.caller()
+        keys = [_key_name(column, where) for column in columns]
+        checks.require_columns(keys, self.schema, what="key_by", where=where)
+        stream = self.with_columns(**named) if named else self
+        keys += named
+        if not keys:
+            raise UserError("P020", "key_by: no key given", where=where, fix='key_by("auction")')
+        checks.require_hashable(keys, stream.schema, where=where)
+        partitioning = specs.Hash(keys=tuple(dict.fromkeys(keys)))
+        return KeyedStream(stream._builder, stream._uid, stream.schema, stream._time, partitioning)
+
+    def rebalance(self) -> "DataStream":
+        """Spread batches evenly over the subtasks of the next operator."""
+        return DataStream(self._builder, self._uid, self.schema, self._time, specs.Rebalance())
+
+    def broadcast(self) -> "DataStream":
+        """Every row to every subtask of the next operator."""
+        return DataStream(self._builder, self._uid, self.schema, self._time, specs.Broadcast())
+
+    # ------------------------------------------------------------ functions
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        *,
+        output: Any = None,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> "DataStream":
+        """Call a function for each row; its parameters are named like the columns it needs. One row out each."""
+        options = Options(uid=uid, name=name, parallelism=parallelism)
+        return self._map("map", function, output, options, places.caller())
+
+    def flat_map(
+        self,
+        function: Callable[..., Any],
+        *,
+        output: Any = None,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> "DataStream":
+        """Call a function for each row; it yields any number of rows."""
+        options = Options(uid=uid, name=name, parallelism=parallelism)
+        return self._map("flat_map", function, output, options, places.caller())
+
+    def map_batches(
+        self,
+        function: Callable[[pl.DataFrame], pl.DataFrame],
+        *,
+        output: Any = None,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> "DataStream":
+        """Call a function for each batch: a Polars DataFrame in, one with the columns of `output` out."""
+        where = places.caller()
+        options = Options(uid=uid, name=name, parallelism=parallelism)
+        operator_name = self._builder.next_name("map_batches", options)
+        called = functions.per_batch(function, name=operator_name, where=where)
+        if output is None:
+            raise UserError(
+                "P016",
+                f'operator "{operator_name}": which columns {called.name} gives is not known',
+                where=where,
+                fix="give output=: a schema, or the stream's own .schema if they stay as they are",
+            )
+        schema = row_types.schema_of(output, where=where)
+        spec = specs.MapBatches(function=called, output=schemas.fields(schema))
+        time = self._time_if_in(schema, "map_batches", where)
+        return self._add("map_batches", spec, schema, options, where=where, time=time, default_name=called.name)
+
+    def process(
+        self,
+        function: Any,
+        *,
+        output: Any = None,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> "DataStream":
+        """Only keyed streams have state: `key_by` comes first."""
+        raise UserError(
+            "P005",
+            "process: state is kept by key, and this stream has none",
+            where=places.caller(),
+            fix='key_by("column") first',
+        )
+
+    def window(self, assigner: specs.Tumbling | specs.Sliding) -> "WindowedStream":
+        """All rows of the stream by time: `ps.tumbling("10s")`, `ps.sliding("10s", every="2s")`."""
+        return self._window(assigner, keys=(), where=places.caller())
+
+    # ------------------------------------------------------------ the end
+
+    def write(
+        self,
+        sink: Any,
+        *,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> None:
+        """Write the rows out; a program without a sink does nothing."""
+        where = places.caller()
+        definition = connections.checked_sink(sink, self.schema, where=where)
+        self._builder.add(
+            "write",
+            specs.Sink(connector=definition.connector),
+            (self._input,),
+            self.schema,
+            Options(uid=uid, name=name, parallelism=parallelism),
+            where=where,
+            default_name=definition.connector.kind,
+            identity=definition.connector.kind,
+        )
+
+    # ------------------------------------------------------------ inside
+
+    @property
+    def _input(self) -> Input:
+        return Input(uid=self._uid, partitioning=self._partitioning)
+
+    def _add(
+        self,
+        verb: str,
+        spec: specs.OperatorSpec,
+        schema: pl.Schema,
+        options: Options,
+        *,
+        where: str,
+        time: StreamTime | None = None,
+        others: "tuple[DataStream, ...]" = (),
+        default_name: str = "",
+    ) -> "DataStream":
+        inputs = [self._input, *(other._input for other in others)]
+        uid = self._builder.add(verb, spec, inputs, schema, options, where=where, default_name=default_name)
+        return DataStream(self._builder, uid, schema, time or self._time)
+
+    def _map(self, verb: str, function: Callable[..., Any], output: Any, options: Options, where: str) -> "DataStream":
+        flat = verb == "flat_map"
+        operator_name = self._builder.next_name(verb, options)
+        called = functions.per_record(function, self.schema, name=operator_name, where=where)
+        schema = functions.output_schema(function, output, many=flat, name=operator_name, where=where)
+        spec = specs.Map(function=called, flat=flat, output=schemas.fields(schema))
+        time = self._time_if_in(schema, verb, where)
+        return self._add(verb, spec, schema, options, where=where, time=time, default_name=called.name)
+
+    def _window(
+        self, assigner: specs.Tumbling | specs.Sliding, *, keys: tuple[str, ...], where: str
+    ) -> "WindowedStream":
+        if not isinstance(assigner, specs.Tumbling | specs.Sliding):
+            raise UserError(
+                "P011",
+                f"window: {assigner!r} is not a window",
+                where=where,
+                fix='window(ps.tumbling("10s")) or window(ps.sliding("10s", every="2s"))',
+            )
+        event_time = self._time.for_window(where=where)
+        return WindowedStream(self, keys, assigner, event_time)
+
+    def _time_if_in(self, schema: pl.Schema, verb: str, where: str) -> StreamTime:
+        """A function keeps event time when its output has the column, with the same type."""
+        time = self._time.event_time
+        if time is None:
+            return self._time
+        kept = schema.get(time.column) == self.schema[time.column]
+        return self._time.through(kept, verb=verb, where=where)
+
+    def _time_after_select(self, made: tuple[specs.Expression, ...], where: str) -> StreamTime:
+        time = self._time.event_time
+        if time is None:
+            return self._time
+        names = [made_.name for made_ in made if expressions.renamed_column(made_) == time.column]
+        new_name = time.column if time.column in names else next(iter(names), None)
+        return self._time.through(bool(names), verb="select", where=where, new_name=new_name)
+
+
+class KeyedStream(DataStream):
+    """A stream whose rows with equal keys meet in one subtask, in the order they came."""
+
+    _partitioning: specs.Hash
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key columns."""
+        return self._partitioning.keys
+
+    def window(self, assigner: specs.Tumbling | specs.Sliding) -> "WindowedStream":
+        """The rows of each key by time: `ps.tumbling("10s")`, `ps.sliding("10s", every="2s")`."""
+        return self._window(assigner, keys=self.keys, where=places.caller())
+
+    def process(
+        self,
+        function: Any,
+        *,
+        output: Any = None,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> DataStream:
+        """Call a `KeyedProcessFunction`, with state and timers, for each row or each batch."""
+        where = places.caller()
+        options = Options(uid=uid, name=name, parallelism=parallelism)
+        spec, schema = processing.process_spec(
+            function,
+            output,
+            keys=self.keys,
+            schema=self.schema,
+            event_time=self.event_time,
+            name=self._builder.next_name("process", options),
+            where=where,
+        )
+        time = self._time_if_in(schema, "process", where)
+        return self._add("process", spec, schema, options, where=where, time=time, default_name=spec.function.name)
+
+
+class WindowedStream:
+    """Rows of a stream grouped by window, and by key if it has one. `agg` makes rows of it again."""
+
+    def __init__(
+        self,
+        stream: DataStream,
+        keys: tuple[str, ...],
+        assigner: specs.Tumbling | specs.Sliding,
+        event_time: specs.EventTime | None,
+    ) -> None:
+        self._stream, self._keys = stream, keys
+        self._assigner, self._event_time = assigner, event_time
+
+    def agg(
+        self,
+        aggregates: Mapping[str, AggregateCall] | None = None,
+        /,
+        *,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+        **named: AggregateCall,
+    ) -> DataStream:
+        """One row per key and window, when the window's time has passed.
+
+        Columns: the keys, `window_start`, `window_end`, and one for each aggregate.
+        """
+        where = places.caller()
+        options = _options(named, uid, name, parallelism)
+        calls = {**(aggregates or {}), **named}
+        if not calls:
+            raise UserError("P020", "agg: no aggregate given", where=where, fix="agg(bids=ps.count())")
+        schema = self._key_and_window_columns(where)
+        resolved = []
+        for column, call in calls.items():
+            if not isinstance(call, AggregateCall):
+                raise UserError(
+                    "P020",
+                    f"agg: {column}={call!r} is not an aggregate",
+                    where=where,
+                    fix='use ps.count(), ps.sum("price"), ps.max("price"), ...',
+                )
+            if column in schema:
+                raise _taken(column, where)
+            aggregate, schema[column] = call.resolve(column, self._stream.schema, where=where)
+            resolved.append(aggregate)
+        if not self._keys:
+            options = self._single(options, where)
+        spec = specs.WindowAggregate(
+            keys=self._keys,
+            assigner=self._assigner,
+            aggregates=tuple(resolved),
+            event_time=self._event_time,
+            output=schemas.fields(schema),
+        )
+        return self._stream._add(
+            "window", spec, pl.Schema(schema), options, where=where, time=self._time_of_results(schema)
+        )
+
+    def _key_and_window_columns(self, where: str) -> dict[str, pl.DataType]:
+        columns = {key: self._stream.schema[key] for key in self._keys}
+        time_type: pl.DataType = pl.Datetime("us")
+        if self._event_time is not None:
+            time_type = self._stream.schema[self._event_time.column]
+        for column in WINDOW_COLUMNS:
+            if column in columns:
+                raise _taken(column, where)
+            columns[column] = time_type
+        return columns
+
+    def _time_of_results(self, schema: Mapping[str, pl.DataType]) -> StreamTime:
+        if self._event_time is None:
+            return self._stream._time
+        # A result belongs to its window, so its time is the last moment of it: with the end itself, a window of
+        # the same size over the results would put each into the window after its own.
+        event_time = specs.EventTime(column="window_end", unit=self._event_time.unit, offset_us=-1)
+        return replace(self._stream._time, event_time=event_time)
+
+    def _single(self, options: Options, where: str) -> Options:
+        if options.parallelism not in (None, 1):
+            raise UserError(
+                "P013",
+                f"a window without a key cannot have parallelism {options.parallelism}: its result is one row",
+                where=where,
+                fix="key_by first, or leave parallelism out; rows are pre-aggregated in parallel anyway",
+            )
+        return replace(options, parallelism=1)
+
+
+def _options(named: dict[str, Given], uid: Any, name: Any, parallelism: Any) -> Options:
+    """An expression given for `uid`, `name` or `parallelism` is a column of that name: `select(name=col("n"))`."""
+    given = {"uid": uid, "name": name, "parallelism": parallelism}
+    for option, value in list(given.items()):
+        if isinstance(value, nw.Expr | pl.Expr | AggregateCall):
+            named[option] = given.pop(option)
+    return Options(**given)
+
+
+def _key_name(column: IntoExpression, where: str) -> str:
+    if isinstance(column, str):
+        return column
+    expr = expressions.native(column)
+    if not expr.meta.is_column():
+        raise UserError(
+            "P020",
+            f'key_by: "{expressions.text(expr)}" has no name of its own',
+            where=where,
+            fix='name it: key_by(bucket=col("price") // 100)',
+        )
+    return expr.meta.output_name()
+
+
+def _taken(column: str, where: str) -> UserError:
+    return UserError(
+        "P020",
+        f'agg: the result has a column "{column}" already',
+        where=where,
+        fix="results have the keys, window_start and window_end: choose another name",
+    )

@@ -1,0 +1,335 @@
+"""When to take a checkpoint, when it is complete, which ones are kept. One coordinator per job; no I/O.
+
+    trigger -> COLLECTING -- all acknowledged --> JOURNALING -- written --> completed
+                   |                                  |                (STOP, FINAL: COMMITTING until every
+                   +-- declined, late, aborted        +-- refused       slot has committed, then completed)
+                   v                                  v
+                 failed                             failed
+
+Owns: the pending checkpoint, ids, the retained manifests, the history that people see.
+Does not own: messages, slots and the journal. `jobmanager` carries out what is decided here.
+Invariants: one checkpoint at a time. A manifest that is on its way into the journal is never given up, since it
+may already be there. Ids only grow. After a JobManager has been replaced they go on above every id in the
+journal, which may use again the id of a checkpoint that never got that far: its messages and objects carry an
+older attempt, and nothing of an older attempt is ever looked at.
+"""
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from penstock.checkpoint import journal
+from penstock.model.elements import Barrier, BarrierKind
+from penstock.model.handles import Manifest, StateHandle
+from penstock.model.ids import CheckpointId, SlotId, SubtaskId
+from penstock.model.settings import CheckpointSettings
+from penstock.model.views import CheckpointView
+
+HISTORY: Final = 50
+"""Checkpoints that are shown."""
+
+
+class Phase(enum.Enum):
+    """How far the pending checkpoint is."""
+
+    COLLECTING = "collecting"
+    JOURNALING = "journaling"
+    COMMITTING = "committing"
+
+
+class Answer(enum.Enum):
+    """What an acknowledgement was worth."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    STALE = "stale"
+
+
+@dataclass(slots=True)
+class Pending:
+    """The checkpoint that is under way. Dictionaries stand for ordered sets."""
+
+    barrier: Barrier
+    triggered_us: int
+    started: float
+    waiting: dict[SubtaskId, None]
+    handles: dict[SubtaskId, StateHandle] = field(default_factory=dict)
+    phase: Phase = Phase.COLLECTING
+    uncommitted: dict[SlotId, None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """A checkpoint failed. Its objects are of no use any more."""
+
+    checkpoint: CheckpointId
+    garbage: tuple[str, ...]
+    restart: str = ""
+    """Why the job must restart; empty: it goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """A completed checkpoint that can be restored, and its entry in the journal."""
+
+    sequence: int
+    manifest: Manifest
+
+
+class Coordinator:
+    """The checkpoints of one job."""
+
+    def __init__(
+        self,
+        settings: CheckpointSettings,
+        *,
+        last_id: int = 0,
+        initial: Manifest | None = None,
+        retained: Sequence[Retained] = (),
+    ) -> None:
+        self._settings = settings
+        self._last_id = last_id
+        self._initial = initial
+        self._retained = list(retained)
+        self._inherited = len(retained)
+        """May be too many, when an earlier JobManager ended before it dropped one; the next checkpoint does."""
+        self._armed_at: float | None = None
+        self._last_start = self._last_end = float("-inf")
+        self._failures_in_a_row = 0
+        self._history: dict[CheckpointId, CheckpointView] = {}
+        self.pending: Pending | None = None
+        self.completed_count = 0
+        self.failed_count = 0
+        for kept in retained:
+            self._show_completed(kept.manifest)
+
+    # ------------------------------------------------------------ what is known
+
+    @property
+    def latest(self) -> Manifest | None:
+        """Where a restore starts."""
+        return self._retained[-1].manifest if self._retained else self._initial
+
+    def next_trigger(self) -> float | None:
+        """When the interval asks for the next checkpoint; None: not before something else happens."""
+        if self._armed_at is None or self.pending is not None or not self._settings.interval_us:
+            return None
+        after_start = max(self._last_start, self._armed_at) + self._settings.interval_us / 1e6
+        return max(after_start, self._last_end + self._settings.min_pause_us / 1e6)
+
+    def deadline(self) -> float | None:
+        """When the pending checkpoint is too late."""
+        if self.pending is None or self.pending.phase is not Phase.COLLECTING:
+            return None
+        return self.pending.started + self._settings.timeout_us / 1e6
+
+    def views(self) -> list[CheckpointView]:
+        """The last checkpoints, oldest first."""
+        kept = {entry.manifest.checkpoint for entry in self._retained}
+        views = [msgspec.structs.replace(v, retained=key in kept) for key, v in self._history.items()]
+        if self.pending is not None and self.pending.phase is not Phase.COMMITTING:
+            views.append(self._view(self.pending, "pending"))
+        return views
+
+    # ------------------------------------------------------------ what happens
+
+    def arm(self, monotonic: float) -> None:
+        """Everything runs: the interval counts from now."""
+        self._armed_at = monotonic
+
+    def disarm(self) -> None:
+        """Not everything runs: no checkpoint could complete."""
+        self._armed_at = None
+
+    def trigger(self, kind: BarrierKind, subtasks: Iterable[SubtaskId], *, now_us: int, monotonic: float) -> Barrier:
+        """Start a checkpoint of these subtasks."""
+        assert self.pending is None, f"checkpoint {self.pending.barrier.checkpoint} is under way"
+        self._last_id += 1
+        barrier = Barrier(CheckpointId(self._last_id), kind)
+        self.pending = Pending(barrier, now_us, monotonic, dict.fromkeys(subtasks))
+        self._last_start = monotonic
+        return barrier
+
+    def acknowledge(self, checkpoint: CheckpointId, subtask: SubtaskId, handle: StateHandle) -> Answer:
+        """The subtask's snapshot is durable."""
+        pending = self.pending
+        if pending is None or pending.barrier.checkpoint != checkpoint:
+            return Answer.STALE
+        if subtask in pending.handles:
+            return Answer.DUPLICATE
+        if subtask not in pending.waiting:
+            return Answer.STALE
+        del pending.waiting[subtask]
+        pending.handles[subtask] = handle
+        return Answer.ACCEPTED
+
+    def collected(self, *, parallelism: Mapping[str, int], max_parallelism: int, now_us: int) -> Manifest | None:
+        """Once all have acknowledged: the manifest, to be journaled. Given out only once."""
+        pending = self.pending
+        if pending is None or pending.phase is not Phase.COLLECTING or pending.waiting:
+            return None
+        pending.phase = Phase.JOURNALING
+        return Manifest(
+            checkpoint=pending.barrier.checkpoint,
+            kind=pending.barrier.kind.value,
+            parallelism=dict(parallelism),
+            max_parallelism=max_parallelism,
+            triggered_us=pending.triggered_us,
+            completed_us=now_us,
+            handles=tuple(handle for _, handle in sorted(pending.handles.items()) if handle.path),
+        )
+
+    def journaled(
+        self, entry: journal.CheckpointCompleted, *, commit_by: Sequence[SlotId], monotonic: float
+    ) -> tuple[str, ...]:
+        """The manifest is in the journal. Returns what may be deleted now, entries before their objects.
+
+        `commit_by`: the slots whose commit is awaited before a STOP or FINAL checkpoint is over.
+        """
+        pending = self.pending
+        assert pending is not None
+        assert pending.phase is Phase.JOURNALING
+        self._last_end = monotonic
+        self._failures_in_a_row = 0
+        self.completed_count += 1
+        self._show_completed(entry.manifest)
+        self._retained.append(Retained(entry.sequence, entry.manifest))
+        if pending.barrier.kind is BarrierKind.CHECKPOINT or not commit_by:
+            self.pending = None
+        else:
+            pending.phase = Phase.COMMITTING
+            pending.uncommitted = dict.fromkeys(commit_by)
+        return self._drop_unretained()
+
+    def committed(self, checkpoint: CheckpointId, slot: SlotId) -> BarrierKind | None:
+        """A slot has committed. Returns the kind when that was the last one that a STOP or FINAL waited for."""
+        pending = self.pending
+        if pending is None or pending.phase is not Phase.COMMITTING or pending.barrier.checkpoint != checkpoint:
+            return None
+        pending.uncommitted.pop(slot, None)
+        if pending.uncommitted:
+            return None
+        self.pending = None
+        return pending.barrier.kind
+
+    def interrupt(self, reason: str, *, monotonic: float) -> GivenUp | None:
+        """Part of the job stopped running, or something more urgent came: no failure of the checkpoint's own.
+
+        A checkpoint that is already in the journal, or on its way, stays what it is.
+        """
+        if self.pending is None or self.pending.phase is Phase.JOURNALING:
+            return None
+        if self.pending.phase is Phase.COMMITTING:
+            self.pending = None
+            return None
+        return self._give_up(reason, monotonic)
+
+    def fail(self, checkpoint: CheckpointId, reason: str, *, monotonic: float) -> GivenUp | None:
+        """Declined, too late, or refused by the store. None when that checkpoint is not under way."""
+        pending = self.pending
+        if pending is None or pending.barrier.checkpoint != checkpoint or pending.phase is Phase.COMMITTING:
+            return None
+        given_up = self._give_up(reason, monotonic)
+        self._failures_in_a_row += 1
+        if self._failures_in_a_row <= self._settings.tolerated_failures:
+            return given_up
+        restart = f"{self._failures_in_a_row} checkpoints in a row failed, the last one: {reason}"
+        self._failures_in_a_row = 0
+        return GivenUp(given_up.checkpoint, given_up.garbage, restart)
+
+    def useless(self, handle: StateHandle) -> bool:
+        """Whether the object of a stale acknowledgement can be deleted: nothing refers to it."""
+        return bool(handle.path) and handle.path not in self._referenced()
+
+    def check_invariants(self) -> None:
+        """For tests: what always holds."""
+        ids = [kept.manifest.checkpoint for kept in self._retained]
+        assert ids == sorted(set(ids)), ids
+        assert len(ids) <= max(1, self._settings.retained, self._inherited)
+        assert all(number <= self._last_id for number in ids)
+        if self.pending is not None:
+            assert self.pending.barrier.checkpoint == self._last_id
+            assert self.pending.waiting.keys().isdisjoint(self.pending.handles)
+            assert not (self.pending.waiting and self.pending.phase is not Phase.COLLECTING)
+            assert bool(self.pending.uncommitted) == (self.pending.phase is Phase.COMMITTING)
+
+    # ------------------------------------------------------------ inside
+
+    def _give_up(self, reason: str, monotonic: float) -> GivenUp:
+        pending = self.pending
+        assert pending is not None
+        self.pending = None
+        self._last_end = monotonic
+        self.failed_count += 1
+        view = self._view(pending, "failed")
+        self._remember(pending.barrier.checkpoint, msgspec.structs.replace(view, reason=reason))
+        referenced = self._referenced()
+        paths = (handle.path for handle in pending.handles.values() if handle.path)
+        return GivenUp(pending.barrier.checkpoint, tuple(path for path in paths if path not in referenced))
+
+    def _drop_unretained(self) -> tuple[str, ...]:
+        excess = len(self._retained) - max(1, self._settings.retained)
+        dropped, self._retained = self._retained[: max(0, excess)], self._retained[max(0, excess) :]
+        referenced = self._referenced()
+        entries = [journal.path(old.sequence) for old in dropped]
+        paths = [handle.path for old in dropped for handle in old.manifest.handles if handle.path]
+        return (*entries, *(path for path in paths if path not in referenced))
+
+    def _referenced(self) -> set[str]:
+        manifests = [kept.manifest for kept in self._retained]
+        if self._initial is not None:
+            manifests.append(self._initial)
+        paths = {handle.path for manifest in manifests for handle in manifest.handles}
+        return paths | ({h.path for h in self.pending.handles.values()} if self.pending else set())
+
+    def _show_completed(self, manifest: Manifest) -> None:
+        subtasks = sum(manifest.parallelism.values())
+        self._remember(
+            manifest.checkpoint,
+            CheckpointView(
+                id=manifest.checkpoint,
+                kind=manifest.kind,
+                status="completed",
+                triggered_us=manifest.triggered_us,
+                duration_us=manifest.completed_us - manifest.triggered_us,
+                size=manifest.size,
+                acknowledged=subtasks,
+                subtasks=subtasks,
+            ),
+        )
+
+    def _remember(self, checkpoint: CheckpointId, view: CheckpointView) -> None:
+        self._history[checkpoint] = view
+        while len(self._history) > HISTORY:
+            del self._history[next(iter(self._history))]
+
+    @staticmethod
+    def _view(pending: Pending, status: str) -> CheckpointView:
+        return CheckpointView(
+            id=pending.barrier.checkpoint,
+            kind=pending.barrier.kind.value,
+            status=status,
+            triggered_us=pending.triggered_us,
+            size=sum(handle.size for handle in pending.handles.values()),
+            acknowledged=len(pending.handles),
+            subtasks=len(pending.handles) + len(pending.waiting),
+        )
+
+
+def from_journal(settings: CheckpointSettings, entries: Iterable[journal.JournalEntry]) -> Coordinator:
+    """A coordinator that goes on where the journal ends."""
+    ids, initial, retained = [0], None, []
+    for entry in entries:
+        match entry:
+            case journal.Submitted():
+                initial = entry.initial
+                ids += [initial.checkpoint] if initial else []
+            case journal.AttemptStarted(restored=restored):
+                ids += [restored] if restored is not None else []
+            case journal.CheckpointCompleted(manifest=manifest):
+                ids.append(manifest.checkpoint)
+                retained.append(Retained(entry.sequence, manifest))
+    return Coordinator(settings, last_id=max(ids), initial=initial, retained=retained)

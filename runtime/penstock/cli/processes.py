@@ -1,0 +1,53 @@
+"""`penstock jobmanager` and `penstock taskmanager`: the processes of a cluster, by hand."""
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.config import JobManagerSettings, TaskManagerSettings, configure_logging
+
+LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")]
+
+
+def jobmanager(
+    state_dir: Annotated[Path, typer.Option("--state-dir", metavar="DIR", help="Journals and checkpoints.")],
+    port: Annotated[int, typer.Option("--port", help="gRPC, for TaskManagers; 0: any.")] = 6123,
+    rest_port: Annotated[int, typer.Option("--rest-port", help="REST, for people; 0: any.")] = 8081,
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on. There is no login: open it with care.")
+    ] = "127.0.0.1",
+    log_level: LogLevel = "info",
+) -> None:
+    """Run a JobManager until it is told to end (SIGTERM, Ctrl-C). Jobs go on when it is started again.
+
+    Example: `penstock jobmanager --state-dir /var/lib/penstock --port 6123 --rest-port 8081`
+    """
+    from penstock.jobmanager import server
+
+    configure_logging(level=log_level)
+    settings = JobManagerSettings(state_dir=str(state_dir), host=host, port=port, rest_port=rest_port)
+    asyncio.run(server.serve(settings))
+
+
+def taskmanager(
+    jobmanager: Annotated[str, typer.Option("--jobmanager", metavar="HOST:PORT", help="gRPC of the JobManager.")],
+    slots: Annotated[int, typer.Option("--slots", min=1, help="Slot processes; about one per core.")] = 1,
+    name: Annotated[str | None, typer.Option("--id", help="Unique in the cluster. Default: host and pid.")] = None,
+    host: Annotated[str, typer.Option("--host", help="Address where other processes reach this one.")] = "127.0.0.1",
+    log_level: LogLevel = "info",
+) -> None:
+    """Run a TaskManager until it is told to end (SIGTERM, Ctrl-C); its slots end with it.
+
+    Example: `penstock taskmanager --jobmanager 10.0.0.5:6123 --slots 4 --host 10.0.0.6`
+    """
+    from penstock.taskmanager import server
+
+    configure_logging(level=log_level)
+    settings = TaskManagerSettings(
+        id=name or f"{socket.gethostname()}-{os.getpid()}", jobmanager=jobmanager, slots=slots, host=host
+    )
+    asyncio.run(server.serve(settings))

@@ -1,0 +1,143 @@
+"""`penstock run`: from a program to its result, on a cluster of its own or on a running one."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from penstock.cli.building import build_graph
+from penstock.cli.commands import print_json
+from penstock.cli.discovery import JsonOption
+from penstock.graph import JobGraph
+from penstock.local.following import counted_interrupts, follow
+from penstock.local.progress import Progress, SilentProgress, choose_progress, summary
+from penstock.local.running import run_graph
+from penstock.model.clocks import SystemClock
+from penstock.model.specs import Sink
+from penstock.model.views import JobView
+from penstock.rpc import RestClient
+
+
+def run(
+    program: Annotated[str, typer.Argument(metavar="PROGRAM", help="`file.py:function` or `module:function`.")],
+    parallelism: Annotated[int, typer.Option("--parallelism", "-p", min=1, help="Subtasks per operator.")] = 1,
+    task_managers: Annotated[int, typer.Option("--task-managers", min=1, help="Processes that hold slots.")] = 1,
+    checkpoint_interval: Annotated[
+        str | None, typer.Option("--checkpoint-interval", metavar="TIME", help="Like 1s, 500ms, 5m.")
+    ] = None,
+    restarts: Annotated[
+        int | None, typer.Option("--restarts", min=0, help="Failures in a row before the job has failed.")
+    ] = None,
+    state_dir: Annotated[
+        Path | None,
+        typer.Option("--state-dir", metavar="DIR", help="Keep journal, checkpoints and logs here."),
+    ] = None,
+    origin: Annotated[
+        str | None,
+        typer.Option("--from", metavar="latest|JOB[@CHECKPOINT]", help="Go on from a checkpoint of that directory."),
+    ] = None,
+    jobmanager: Annotated[
+        str | None,
+        typer.Option("--jobmanager", metavar="URL", help="Submit to this JobManager instead of starting one."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a program until it ends, with live progress.
+
+    Ctrl-C stops it with a final checkpoint and says how to go on from there; twice cancels it.
+
+    Examples:
+    `penstock run examples/word_count.py:word_count`
+
+    `penstock run prog.py:fn -p 4 --task-managers 2 --checkpoint-interval 1s --state-dir ./state`
+
+    `penstock run prog.py:fn --state-dir ./state --from latest`
+    """
+    graph = build_graph(program, parallelism=parallelism, checkpoint_interval=checkpoint_interval, restarts=restarts)
+    progress: Progress = SilentProgress(sys.stderr) if as_json else choose_progress()
+    if jobmanager is not None:
+        view = _run_there(RestClient(jobmanager), graph, progress, origin)
+        kept: Path | None = None
+        rows: dict[str, list[dict[str, object]]] = {}
+    else:
+        result = run_graph(graph, progress=progress, task_managers=task_managers, state_dir=state_dir, resume=origin)
+        view, kept = result.job, result.state_dir if result.kept else None
+        rows = {uid: frame.rows(named=True) for uid, frame in result.frames.items()} if as_json else {}
+        if not as_json:
+            for uid, frame in result.frames.items():
+                print(f"{uid}:\n{frame}")
+    again = _go_on_command(program, view, kept, parallelism, task_managers, checkpoint_interval, jobmanager)
+    if as_json:
+        print_json(
+            {
+                "job": view,
+                "outputs": _outputs(graph),
+                "collected": rows,
+                "state_dir": kept and str(kept),
+                "go_on": again,
+            }
+        )
+    else:
+        _print_end(view, graph, kept, again)
+    raise typer.Exit(1 if view.state == "failed" else 0)
+
+
+def _run_there(client: RestClient, graph: JobGraph, progress: Progress, origin: str | None) -> JobView:
+    job = client.submit(msgspec.json.encode(graph), origin=origin).id
+    with counted_interrupts() as interrupts:
+        try:
+            return follow(client, job, progress, interrupts, clock=SystemClock())
+        finally:
+            progress.close()
+
+
+def _print_end(view: JobView, graph: JobGraph, kept: Path | None, again: str | None) -> None:
+    lines = [summary(view, SystemClock().now_us())]
+    lines += [f"output: {text}" for text in _outputs(graph).values()]
+    if view.state == "failed" and kept is not None:
+        lines.append(f"logs: {kept / 'logs'}")
+    if again:
+        lines.append(f"go on from the last checkpoint: {again}")
+    print("\n".join(lines), file=sys.stderr)
+
+
+def _outputs(graph: JobGraph) -> dict[str, str]:
+    """Sink uid -> where its rows are, for sinks that have a place."""
+    found = {}
+    for vertex in graph.vertices:
+        for link in vertex.chain:
+            spec = link.operator.spec
+            if isinstance(spec, Sink):
+                place = spec.connector.options.get("path") or spec.connector.options.get("directory")
+                if place:
+                    found[str(link.operator.uid)] = str(place)
+    return found
+
+
+def _go_on_command(
+    program: str,
+    view: JobView,
+    kept: Path | None,
+    parallelism: int,
+    task_managers: int,
+    checkpoint_interval: str | None,
+    jobmanager: str | None,
+) -> str | None:
+    """What to type to continue a job that was stopped, or that failed or was cancelled after a checkpoint."""
+    if view.state == "finished" or not view.checkpoints_completed:
+        return None
+    words = ["penstock", "run", program]
+    if parallelism != 1:
+        words += ["--parallelism", str(parallelism)]
+    if task_managers != 1:
+        words += ["--task-managers", str(task_managers)]
+    if checkpoint_interval is not None:
+        words += ["--checkpoint-interval", checkpoint_interval]
+    if jobmanager is not None:
+        words += ["--jobmanager", jobmanager, "--from", view.id]
+    elif kept is not None:
+        words += ["--state-dir", str(kept), "--from", "latest"]
+    return shlex.join(words)

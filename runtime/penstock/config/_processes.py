@@ -1,0 +1,64 @@
+"""Settings of a process, every default here with its reason. Settings of a job are in `model.settings`."""
+
+import msgspec
+
+
+class LinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The talk between JobManager and TaskManagers."""
+
+    call_seconds: float = 2.0
+    """Deadline of one call. Control messages take milliseconds; what takes longer is lost."""
+
+    heartbeat_seconds: float = 0.5
+    """A TaskManager says that it is alive, with the figures of its slots, this often."""
+
+    lost_after_seconds: float = 4.0
+    """A TaskManager that has not reached its JobManager for this long ends what its slots run. Below the five
+    seconds after which the JobManager gives it up: it has stopped by the time that it is replaced."""
+
+    first_retry_seconds: float = 0.1
+    max_retry_seconds: float = 2.0
+    """Registration is tried again with a delay that doubles between these two."""
+
+
+class JobManagerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A JobManager process."""
+
+    state_dir: str
+    """Journals, checkpoints and graphs of all jobs; locked by one JobManager at a time."""
+
+    host: str = "127.0.0.1"
+    """Interface for gRPC and REST. Neither knows who calls, so other hosts must be let in on purpose."""
+
+    port: int = 6123
+    """gRPC, for TaskManagers; 0: any free one."""
+
+    rest_port: int = 8081
+    """REST, for people and tools; 0: any free one."""
+
+    share_ports: bool = False
+    """Bind with SO_REUSEPORT: a supervisor holds the ports, so that a restart finds them free."""
+
+    max_body_bytes: int = 64 * 1024 * 1024
+    """Largest job graph that REST takes; the same as the limit of a gRPC message that carries parts of it."""
+
+    link: LinkSettings = LinkSettings()
+
+
+class TaskManagerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A TaskManager process."""
+
+    id: str
+    jobmanager: str
+    """host:port of its gRPC service."""
+
+    slots: int = 1
+    """Slot processes; about one per core."""
+
+    host: str = "127.0.0.1"
+    """Where the JobManager and other slots reach this process and its slots."""
+
+    stuck_after_seconds: float = 30.0
+    """A slot whose loop has not come round for this long is ended, with the stack as the reason (P008)."""
+
+    link: LinkSettings = LinkSettings()

@@ -1,0 +1,147 @@
+"""Parquet as a source: a split is the row groups whose first byte lies in its range.
+
+Measured (10 M rows of four integers and a string, one thread): one Polars scan with a slice per run of row
+groups takes about half the CPU of pyarrow's `iter_batches`, as much as `pl.read_parquet` of the whole file.
+Rows are therefore decoded by runs of whole row groups and handed out as slices, which cost nothing.
+"""
+
+from typing import Any
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from penstock.connectors import base
+from penstock.connectors.files import selected
+from penstock.model.errors import RecordError
+from penstock.model.schemas import type_to_text
+
+RUN_ROWS = 512 * 1024
+"""Row groups are decoded together up to this many rows: each scan costs about as much as decoding 10 K rows."""
+
+RUN_BYTES = 128 * 1024 * 1024
+"""... and up to this size: it is the memory that a reader holds."""
+
+
+class ParquetFormat:
+    """Parquet files."""
+
+    suffixes: tuple[str, ...] = (".parquet", ".pq")
+
+    def splittable(self, path: str, options: dict[str, Any]) -> bool:
+        """Always: the footer says where row groups are."""
+        return True
+
+    def infer(self, path: str, options: dict[str, Any]) -> pl.Schema:
+        """From the footer."""
+        return pl.Schema({name: _streamed(kind) for name, kind in _file_schema(path, "").items()})
+
+    def open(
+        self,
+        split: base.Split,
+        position: dict[str, Any] | None,
+        schema: pl.Schema,
+        options: dict[str, Any],
+        context: base.SourceContext,
+    ) -> base.SplitReader:
+        """Position: rows of the split that were read."""
+        return ParquetReader(split, position, selected(schema, context.columns), context.place)
+
+
+class ParquetReader:
+    """Reads the row groups of one split."""
+
+    def __init__(self, split: base.Split, position: dict[str, Any] | None, schema: pl.Schema, place: str) -> None:
+        path = split.options["path"]
+        _check_schema(path, schema, place)
+        self._first, self._borders, self._row_bytes = _row_groups(split)
+        self._next = self._first + (position["rows"] if position else 0)
+        self._scan = pl.scan_parquet(path, glob=False, hive_partitioning=False).select(
+            pl.col(name).cast(kind) for name, kind in schema.items()
+        )
+        self._decoded = pl.DataFrame()
+        self._taken = 0
+
+    def read(self, max_rows: int) -> base.ReadResult:
+        """A slice of the decoded run; decodes the next run when it is used up."""
+        if self._taken == self._decoded.height:
+            self._decode_next_run()
+        frame = self._decoded.slice(self._taken, max_rows)
+        self._taken += frame.height
+        self._next += frame.height
+        return base.ReadResult(frame=frame if frame.height else None, ended=self._next >= self._end)
+
+    def position(self) -> dict[str, Any]:
+        """Rows of this split that were read."""
+        return {"rows": self._next - self._first}
+
+    def close(self) -> None:
+        """Nothing stays open between reads."""
+        self._decoded, self._taken = pl.DataFrame(), 0
+
+    @property
+    def _end(self) -> int:
+        return self._borders[-1] if self._borders else self._first
+
+    def _decode_next_run(self) -> None:
+        """Whole row groups from here on; a part of one only if it is larger than a run may be."""
+        limit = self._next + max(1, min(RUN_ROWS, RUN_BYTES // max(1, self._row_bytes)))
+        largest = self._next + max(1, RUN_BYTES // max(1, self._row_bytes))
+        whole = [border for border in self._borders if self._next < border <= limit]
+        following = [border for border in self._borders if border > self._next]
+        if not following:
+            return
+        until = whole[-1] if whole else min(following[0], largest)
+        self._decoded = self._scan.slice(self._next, until - self._next).collect()
+        self._taken = 0
+
+
+def _row_groups(split: base.Split) -> tuple[int, list[int], int]:
+    """First row of the split in its file, the row after each of its row groups, and bytes per row."""
+    start, length = split.options["start"], split.options["length"]
+    metadata = pq.read_metadata(split.options["path"])
+    first, row, total_bytes = 0, 0, 0
+    borders: list[int] = []
+    for index in range(metadata.num_row_groups):
+        group = metadata.row_group(index)
+        if start <= _first_byte(group) < start + length:
+            first = row if not borders else first
+            borders.append(row + group.num_rows)
+            total_bytes += group.total_byte_size
+        row += group.num_rows
+    rows = borders[-1] - first if borders else 0
+    return first, borders, total_bytes // max(1, rows)
+
+
+def _first_byte(group: pq.RowGroupMetaData) -> int:
+    column = group.column(0)
+    return int(column.dictionary_page_offset or column.data_page_offset)
+
+
+def _file_schema(path: str, place: str) -> dict[str, pl.DataType]:
+    try:
+        return dict(pl.read_parquet_schema(path))
+    except (pl.exceptions.ComputeError, OSError) as error:
+        raise RecordError(
+            "R001",
+            f"{path} is not a Parquet file: {error}",
+            where=place or None,
+            fix="remove it, or read another path",
+        ) from error
+
+
+def _check_schema(path: str, expected: pl.Schema, place: str) -> None:
+    found = _file_schema(path, place)
+    for name, kind in expected.items():
+        if name not in found or _streamed(found[name]) != kind:
+            seen = type_to_text(_streamed(found[name])) if name in found else "missing"
+            raise RecordError(
+                "R003",
+                f"field {name}: {type_to_text(kind)} -> {seen} at {path}",
+                where=place,
+                fix="give all files the same columns, or leave this one out of the path",
+            )
+
+
+def _streamed(kind: pl.DataType) -> pl.DataType:
+    """Strings that a file keeps in a dictionary flow as plain strings."""
+    return pl.String() if isinstance(kind, pl.Categorical | pl.Enum) else kind

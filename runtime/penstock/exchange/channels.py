@@ -1,0 +1,209 @@
+"""The two ends of a channel, with batching, order and credits; the network is somebody else's.
+
+Sender: rows wait as *pending* until there are enough of them, until their time-out, or until input pauses; then
+they are *queued* as one batch, and leave as soon as the receiver has room. A watermark waits behind the rows that
+were before it and is replaced by a newer one: a late watermark is always right, an early one never.
+
+Credits are bytes. The receiver grants `channel_bytes` at the start and grants again what its task has consumed,
+so a sender has at most that much on the way, plus one batch: any credit above zero lets one batch leave, or a
+batch larger than the whole budget could never be sent.
+
+Invariants: sequence numbers have no gap; rows, watermarks and barriers keep their order; credit in flight plus
+bytes in the receiver's queue never exceeds the budget by more than one batch.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+import polars as pl
+
+from penstock.model.elements import Batch, Element, EndOfInput, Watermark
+from penstock.model.errors import PenstockError
+from penstock.model.ids import ChannelId
+from penstock.model.settings import ExchangeSettings
+
+Deliver = Callable[[int, Element, int], int]
+"""Takes sequence number, element and its size in memory: onto a link, or straight into a receiver of the same slot.
+Returns the bytes to charge: both ends must count the same, and on a link that is the size of the frame's body."""
+
+SMALL_BATCH_ROWS = 4096
+"""Queued batches below this are joined before a task handles them: a kernel costs as much for 10 rows as for 1,000.
+"""
+
+
+class ChannelBroken(PenstockError):
+    """Frames were lost, repeated or of another attempt: nothing that follows can be trusted."""
+
+
+class SendChannel:
+    """The sender's end."""
+
+    def __init__(
+        self,
+        channel: ChannelId,
+        settings: ExchangeSettings,
+        *,
+        deliver: Deliver,
+        writable: Callable[[], bool],
+    ) -> None:
+        self.id = channel
+        self.credit = 0
+        self._deliver, self._writable = deliver, writable
+        self._granted = False
+        self._settings = settings
+        self._timeout = settings.batch_timeout_us / 1_000_000
+        self._pending: list[pl.DataFrame] = []
+        self._pending_rows = 0
+        self._pending_since = 0.0
+        self._pending_watermark: int | None = None
+        self._queue: deque[tuple[Element, int]] = deque()
+        self._queued_bytes = 0
+        self._sequence = 0
+        self.bytes_sent = 0
+
+    @property
+    def full(self) -> bool:
+        """The task must not produce more: a whole batch already waits for the receiver."""
+        return self._queued_bytes > 0 and (self.credit <= 0 or self._queued_bytes >= self._settings.channel_bytes // 2)
+
+    @property
+    def drained(self) -> bool:
+        """Nothing waits here."""
+        return not self._queue and not self._pending and self._pending_watermark is None
+
+    def add(self, frame: pl.DataFrame, now: float) -> None:
+        """Rows for this receiver."""
+        if not self._pending:
+            self._pending_since = now
+        self._pending.append(frame)
+        self._pending_rows += frame.height
+        if self._pending_rows >= self._settings.batch_rows:
+            self._seal()
+
+    def add_watermark(self, time: int) -> None:
+        """Event time, behind all rows so far."""
+        self._pending_watermark = time
+
+    def add_control(self, element: Element) -> None:
+        """A barrier, idleness or the end: behind everything so far, and not to be delayed."""
+        self._seal()
+        self._queue.append((element, 0))
+
+    def flush(self, now: float, *, input_paused: bool) -> float | None:
+        """Seal what is due. Returns the seconds until something will be, or None.
+
+        Under back-pressure pending rows stay and grow into a larger batch.
+        """
+        if not self._pending:
+            if self._pending_watermark is not None and self._last_is_watermark is not False:
+                self._seal()
+            return None
+        if self._queue:
+            return None
+        left = self._pending_since + self._timeout - now
+        if input_paused or left <= 0:
+            self._seal()
+            return None
+        return left
+
+    def add_credit(self, amount: int) -> None:
+        """The receiver has room for this many bytes more. The first grant says that it is there at all."""
+        self._granted = True
+        self.credit += amount
+
+    def pump(self) -> bool:
+        """Deliver what credit and network allow. True when anything left."""
+        moved = False
+        while self._queue and self._granted and self._writable():
+            element, size = self._queue[0]
+            if size and self.credit <= 0:
+                break
+            self._queue.popleft()
+            self._queued_bytes -= size
+            charged = self._deliver(self._sequence, element, size)
+            self.credit -= charged
+            self.bytes_sent += charged
+            self._sequence += 1
+            moved = True
+        return moved
+
+    def _seal(self) -> None:
+        if self._pending:
+            frame = self._pending[0] if len(self._pending) == 1 else pl.concat(self._pending)
+            batch = Batch(frame)
+            size = max(1, int(frame.estimated_size()))
+            self._queue.append((batch, size))
+            self._queued_bytes += size
+            self._pending, self._pending_rows = [], 0
+        if self._pending_watermark is not None:
+            watermark = Watermark(self._pending_watermark)
+            if self._last_is_watermark:
+                self._queue.pop()
+            self._queue.append((watermark, 0))
+            self._pending_watermark = None
+
+    @property
+    def _last_is_watermark(self) -> bool | None:
+        """None when nothing is queued."""
+        return isinstance(self._queue[-1][0], Watermark) if self._queue else None
+
+
+class ReceiveChannel:
+    """The receiver's end: a queue in front of a task."""
+
+    def __init__(self, channel: ChannelId, port: int, settings: ExchangeSettings) -> None:
+        self.id = channel
+        self.port = port
+        self.grant: Callable[[int], None] | None = None
+        """Gives credit to the sender; set when the link is there."""
+        self.ended = False
+        self._budget = settings.channel_bytes
+        self._queue: deque[tuple[Element, int]] = deque()
+        self._expected = 0
+        self._ungranted = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._queue)
+
+    def open(self) -> None:
+        """The sender is connected: let it send."""
+        if self.grant is not None:
+            self.grant(self._budget)
+
+    def put(self, sequence: int, element: Element, size: int) -> None:
+        """An element arrived; `size` is what the sender was charged. Only rows cost credit: the rest is small."""
+        if sequence != self._expected:
+            raise ChannelBroken(
+                "C010",
+                f"channel {self.id} got element {sequence} where {self._expected} was due",
+                fix="nothing to do: the region restarts from its last checkpoint",
+            )
+        self._expected += 1
+        if isinstance(element, Watermark) and self._queue and isinstance(self._queue[-1][0], Watermark):
+            self._queue.pop()
+        self._queue.append((element, size))
+
+    def take(self, max_rows: int) -> Element:
+        """The next element for the task; small batches that stand in a row come as one."""
+        element, size = self._queue.popleft()
+        if isinstance(element, Batch) and element.frame.height < SMALL_BATCH_ROWS:
+            frames, rows = [element.frame], element.frame.height
+            while self._queue:
+                following, following_size = self._queue[0]
+                if not isinstance(following, Batch) or rows + following.frame.height > max_rows:
+                    break
+                self._queue.popleft()
+                frames.append(following.frame)
+                rows += following.frame.height
+                size += following_size
+            if len(frames) > 1:
+                element = Batch(pl.concat(frames, rechunk=True))
+        elif isinstance(element, EndOfInput):
+            self.ended = True
+        self._ungranted += size
+        # A quarter of the budget at a time: few credit frames under load, none withheld when the queue is empty.
+        if self._ungranted and (self._ungranted * 4 >= self._budget or not self._queue):
+            if self.grant is not None:
+                self.grant(self._ungranted)
+            self._ungranted = 0
+        return element

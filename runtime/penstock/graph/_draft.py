@@ -1,0 +1,77 @@
+"""The graph while it is being planned: operators with their parallelism and inputs, in an order that inputs lead."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+
+from penstock.graph._data import LogicalGraph
+from penstock.model.ids import Uid
+from penstock.model.specs import Forward, Operator, Partitioning, Rebalance, WindowAggregate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """Rows that a node takes."""
+
+    source: Uid
+    port: int
+    partitioning: Partitioning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One operator."""
+
+    operator: Operator
+    parallelism: int
+    inputs: tuple[Input, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A graph between two steps of planning. Steps make a new one."""
+
+    nodes: dict[Uid, Node] = field(default_factory=dict)
+
+    def consumers(self) -> dict[Uid, list[Uid]]:
+        """Who reads each node; one that reads it twice is there twice."""
+        readers: dict[Uid, list[Uid]] = defaultdict(list)
+        for uid, node in self.nodes.items():
+            for input_ in node.inputs:
+                readers[input_.source].append(uid)
+        return readers
+
+    def is_local(self, node: Node, input_: Input) -> bool:
+        """Rows of this input stay in their subtask."""
+        return isinstance(input_.partitioning, Forward) and self.nodes[input_.source].parallelism == node.parallelism
+
+
+def draft(logical: LogicalGraph, *, parallelism: int) -> Draft:
+    """The program with every parallelism and partitioning settled."""
+    inputs: dict[Uid, list[Input]] = defaultdict(list)
+    for edge in logical.edges:
+        inputs[edge.target].append(Input(source=edge.source, port=edge.port, partitioning=edge.partitioning))
+    nodes: dict[Uid, Node] = {}
+    for logical_node in logical.nodes:
+        operator = logical_node.operator
+        node = Node(
+            operator=operator,
+            parallelism=1 if _is_global(operator) else logical_node.parallelism or parallelism,
+            inputs=tuple(sorted(inputs[operator.uid], key=lambda input_: input_.port)),
+        )
+        nodes[operator.uid] = replace(node, inputs=tuple(_settled(input_, node, nodes) for input_ in node.inputs))
+    return Draft(nodes)
+
+
+def _is_global(operator: Operator) -> bool:
+    """A window without a key has one result, so one subtask makes it."""
+    return isinstance(operator.spec, WindowAggregate) and not operator.spec.keys
+
+
+def _settled(input_: Input, node: Node, nodes: dict[Uid, Node]) -> Input:
+    sender = nodes[input_.source].parallelism
+    if sender == node.parallelism == 1:
+        # One sender and one receiver: however rows are spread, they all go there, and need no exchange.
+        return replace(input_, partitioning=Forward())
+    if isinstance(input_.partitioning, Forward) and sender != node.parallelism:
+        return replace(input_, partitioning=Rebalance())
+    return input_

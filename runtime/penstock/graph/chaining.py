@@ -1,0 +1,44 @@
+"""Chaining: operators whose rows stay in their subtask run in one task, as a tree of calls."""
+
+from collections import defaultdict
+
+from penstock.graph._data import Edge, Vertex
+from penstock.graph._draft import Draft
+from penstock.model.ids import Uid, VertexId
+from penstock.model.tasks import ChainLink
+
+
+def chain(draft: Draft) -> tuple[tuple[Vertex, ...], tuple[Edge, ...]]:
+    """Vertices and the edges between them.
+
+    An operator hangs under another when it has no other input and their rows stay in place. A union has several
+    inputs, so it heads a vertex of its own.
+    """
+    home: dict[Uid, tuple[VertexId, int]] = {}
+    links: dict[VertexId, list[ChainLink]] = defaultdict(list)
+    parallelism: dict[VertexId, int] = {}
+    edges: list[Edge] = []
+    for uid, node in draft.nodes.items():
+        if len(node.inputs) == 1 and draft.is_local(node, node.inputs[0]):
+            vertex, parent = home[node.inputs[0].source]
+            links[vertex].append(ChainLink(operator=node.operator, parent=parent))
+        else:
+            vertex = VertexId(uid)
+            links[vertex].append(ChainLink(operator=node.operator, parent=None))
+            parallelism[vertex] = node.parallelism
+            for input_ in node.inputs:
+                source, producer = home[input_.source]
+                edges.append(
+                    Edge(
+                        source=source,
+                        producer=producer,
+                        target=vertex,
+                        port=input_.port,
+                        partitioning=input_.partitioning,
+                    )
+                )
+        home[uid] = vertex, len(links[vertex]) - 1
+    vertices = tuple(
+        Vertex(id=vertex, chain=tuple(chained), parallelism=parallelism[vertex]) for vertex, chained in links.items()
+    )
+    return vertices, tuple(edges)

@@ -1,0 +1,153 @@
+"""Column push-down: sources read, and exchanges carry, only what somebody downstream looks at.
+
+One pass from sinks to sources collects which columns are needed, one back rebuilds the operators for the columns
+that are left. Whoever takes whole rows (sinks, functions without named columns) needs everything.
+"""
+
+import io
+from collections import defaultdict
+from dataclasses import replace
+
+import msgspec
+import polars as pl
+
+from penstock.graph._draft import Draft, Input, Node
+from penstock.model import specs
+from penstock.model.ids import Uid
+from penstock.model.specs import Expression, Schema
+
+
+def push_down(draft: Draft) -> Draft:
+    """The same graph with narrower rows."""
+    needed: dict[Uid, set[str]] = defaultdict(set)
+    for uid, node in reversed(draft.nodes.items()):
+        for input_ in node.inputs:
+            wanted = columns_needed(node.operator, _output(draft, input_), needed[uid])
+            needed[input_.source] |= wanted | _routing_columns(input_)
+    narrowed: dict[Uid, Node] = {}
+    for uid, node in draft.nodes.items():
+        inputs = [narrowed[input_.source].operator.output for input_ in node.inputs]
+        operator = _narrowed(node.operator, inputs[0] if inputs else (), needed[uid])
+        narrowed[uid] = replace(node, operator=operator)
+    return Draft(narrowed)
+
+
+def narrow_exchanges(draft: Draft) -> Draft:
+    """Drop columns before an exchange that only operators on the sending side needed."""
+    nodes: dict[Uid, Node] = {}
+    needed = {uid: {field.name for field in node.operator.output} for uid, node in draft.nodes.items()}
+    for uid, node in draft.nodes.items():
+        inputs = []
+        for input_ in node.inputs:
+            sender = draft.nodes[input_.source]
+            wanted = columns_needed(node.operator, sender.operator.output, needed[uid])
+            kept = _kept(sender.operator.output, wanted | _routing_columns(input_))
+            if draft.is_local(node, input_) or len(kept) == len(sender.operator.output):
+                inputs.append(input_)
+                continue
+            select = _selection(Uid(f"{uid}-columns-{input_.port}"), sender, kept)
+            nodes[select.operator.uid] = select
+            inputs.append(replace(input_, source=select.operator.uid))
+        nodes[uid] = replace(node, inputs=tuple(inputs))
+    return Draft(nodes)
+
+
+def columns_needed(operator: specs.Operator, input_: Schema, needed: set[str]) -> set[str]:
+    """Columns of its input that an operator looks at, when `needed` of its output are looked at."""
+    everything = {field.name for field in input_}
+    match operator.spec:
+        case specs.Select(expressions=expressions):
+            return _roots([made for made in expressions if made.name in needed] or expressions[:1], everything)
+        case specs.WithColumns(expressions=expressions):
+            # A column that is replaced is still needed: it gives the new one its place among the others.
+            made = [expression for expression in expressions if expression.name in needed]
+            return (needed & everything) | _roots(made, everything)
+        case specs.Filter(predicate=predicate):
+            return needed | _roots([predicate], everything)
+        case specs.Explode(columns=columns):
+            return needed | set(columns)
+        case specs.Union(columns=columns):
+            return {column for column in columns if column in needed} or set(columns[:1])
+        case specs.Map(function=specs.Function(columns=tuple(columns))):
+            return set(columns)
+        case specs.WindowAggregate(input_is_partial=False) | specs.Combine() as window:
+            inputs = [value for each in window.aggregates for value in (each.input, each.by) if value is not None]
+            return set(window.keys) | _time_column(window.event_time) | _roots(inputs, everything)
+        case specs.Process(function=specs.Function(columns=tuple(columns))) as process:
+            return set(process.keys) | set(columns) | _time_column(process.event_time)
+    return everything
+
+
+def _narrowed(operator: specs.Operator, input_: Schema, needed: set[str]) -> specs.Operator:
+    spec, output = operator.spec, operator.output
+    match spec:
+        case specs.Source(event_time=event_time, ingestion_column=added):
+            read = tuple(field for field in output if field.name != added)
+            wanted = needed | (_time_column(event_time) if added is None else set())
+            kept = _kept(read, wanted)
+            if len(kept) < len(read):
+                spec = msgspec.structs.replace(spec, columns=tuple(field.name for field in kept))
+            output = (*kept, *(field for field in output if field.name == added))
+        case specs.Select():
+            output = _kept(output, needed)
+            spec = specs.Select(expressions=_made(spec.expressions, output))
+        case specs.WithColumns():
+            made = tuple(expression for expression in spec.expressions if expression.name in needed)
+            spec = specs.WithColumns(expressions=made)
+            passed_on = {field.name for field in input_} | {expression.name for expression in made}
+            output = tuple(field for field in output if field.name in passed_on)
+        case specs.Filter():
+            output = input_
+        case specs.Explode():
+            output = _kept(output, {field.name for field in input_})
+        case specs.Union():
+            output = _kept(output, needed)
+            spec = specs.Union(columns=tuple(field.name for field in output))
+    return msgspec.structs.replace(operator, spec=spec, output=output)
+
+
+def _kept(schema: Schema, needed: set[str]) -> Schema:
+    """The needed columns in their order; at least one, since rows without columns cannot be counted."""
+    return tuple(field for field in schema if field.name in needed) or schema[:1]
+
+
+def _made(expressions: tuple[Expression, ...], output: Schema) -> tuple[Expression, ...]:
+    names = {field.name for field in output}
+    return tuple(expression for expression in expressions if expression.name in names)
+
+
+def _roots(expressions: list[Expression] | tuple[Expression, ...], everything: set[str]) -> set[str]:
+    roots: set[str] = set()
+    for expression in expressions:
+        expr = pl.Expr.deserialize(io.BytesIO(expression.polars))
+        # An expression over a selection of columns does not say which: it may need all.
+        roots |= everything if expr.meta.has_multiple_outputs() else set(expr.meta.root_names())
+    return roots
+
+
+def _time_column(event_time: specs.EventTime | None) -> set[str]:
+    return {event_time.column} if event_time is not None else set()
+
+
+def _routing_columns(input_: Input) -> set[str]:
+    """Columns that the exchange itself looks at."""
+    return set(input_.partitioning.keys) if isinstance(input_.partitioning, specs.Hash) else set()
+
+
+def _output(draft: Draft, input_: Input) -> Schema:
+    return draft.nodes[input_.source].operator.output
+
+
+def _selection(uid: Uid, sender: Node, kept: Schema) -> Node:
+    expressions = tuple(
+        Expression(name=field.name, text=field.name, polars=pl.col(field.name).meta.serialize()) for field in kept
+    )
+    operator = specs.Operator(
+        uid=uid,
+        name="columns",
+        spec=specs.Select(expressions=expressions),
+        output=kept,
+        place=sender.operator.place,
+    )
+    forward = Input(source=sender.operator.uid, port=0, partitioning=specs.Forward())
+    return Node(operator=operator, parallelism=sender.parallelism, inputs=(forward,))

@@ -1,0 +1,51 @@
+"""Pre-aggregation: partial results are made before the exchange, so that few rows travel instead of many."""
+
+from dataclasses import replace
+
+import msgspec
+
+from penstock.graph._draft import Draft, Input, Node
+from penstock.model import schemas, specs
+from penstock.model.ids import Uid
+
+
+def insert_combines(draft: Draft) -> Draft:
+    """Put a Combine on the sending side of every event-time window that gains from one.
+
+    A keyed window in one subtask aggregates just as well itself. A window without a key always gets one: its own
+    single subtask would otherwise see every row. Windows by the clock cannot be cut before the exchange: their
+    time is when a row arrives.
+    """
+    nodes: dict[Uid, Node] = {}
+    for uid, node in draft.nodes.items():
+        spec = node.operator.spec
+        if isinstance(spec, specs.WindowAggregate) and _gains(spec, node) and spec.event_time is not None:
+            (input_,) = node.inputs
+            combine = _combine(node, spec, spec.event_time, nodes[input_.source])
+            nodes[combine.operator.uid] = combine
+            operator = msgspec.structs.replace(
+                node.operator, spec=msgspec.structs.replace(spec, input_is_partial=True)
+            )
+            node = replace(node, operator=operator, inputs=(replace(input_, source=combine.operator.uid),))
+        nodes[uid] = node
+    return Draft(nodes)
+
+
+def _gains(spec: specs.WindowAggregate, node: Node) -> bool:
+    return not spec.keys or node.parallelism > 1
+
+
+def _combine(window: Node, spec: specs.WindowAggregate, event_time: specs.EventTime, sender: Node) -> Node:
+    # Imported here: the kernels of aggregates are heavy, and whoever only reads graphs needs none of them.
+    from penstock.operators.aggregates import partial_schema
+
+    partial = partial_schema(spec.keys, spec.aggregates, schemas.polars_schema(sender.operator.output), event_time)
+    operator = specs.Operator(
+        uid=Uid(f"{window.operator.uid}-combine"),
+        name=f"{window.operator.name} (combine)",
+        spec=specs.Combine(keys=spec.keys, assigner=spec.assigner, aggregates=spec.aggregates, event_time=event_time),
+        output=schemas.fields(partial),
+        place=window.operator.place,
+    )
+    forward = Input(source=sender.operator.uid, port=0, partitioning=specs.Forward())
+    return Node(operator=operator, parallelism=sender.parallelism, inputs=(forward,))

@@ -1,0 +1,108 @@
+"""Operators and edges in a few words, for drawings of a graph."""
+
+from penstock.model import specs
+from penstock.model.durations import format_duration
+from penstock.model.specs import Expression, Schema
+
+_MAX_WIDTH = 96
+"""Longer descriptions are cut: a drawing shows what an operator does, not all of it."""
+
+
+def describe(operator: specs.Operator) -> list[str]:
+    """What the operator does, a line per step."""
+    return [_cut(line) for line in _lines(operator.spec)]
+
+
+def own_name(operator: specs.Operator) -> str:
+    """The operator's name when it says more than what it does anyway."""
+    verbs = [line.partition(" ")[0] for line in _lines(operator.spec)]
+    return "" if operator.name.split(", ") == verbs else operator.name
+
+
+def partitioning(how: specs.Partitioning) -> str:
+    """How rows are spread over the receiving subtasks."""
+    match how:
+        case specs.Hash(keys=keys):
+            return f"hash({', '.join(keys)})"
+        case _:
+            return type(how).__name__.lower()
+
+
+def columns(schema: Schema) -> str:
+    """Names and types."""
+    return _cut(", ".join(f"{field.name}: {field.type}" for field in schema))
+
+
+def _lines(spec: specs.OperatorSpec) -> list[str]:
+    match spec:
+        case specs.Source():
+            return [f"read {_connector(spec.connector)}{_source_time(spec)}"]
+        case specs.Sink():
+            return [f"write {_connector(spec.connector)}"]
+        case specs.Fused(steps=steps):
+            return [line for step in steps for line in _lines(step)]
+        case specs.Select(expressions=expressions):
+            return [f"select {', '.join(map(_expression, expressions))}"]
+        case specs.WithColumns(expressions=expressions):
+            return [f"with_columns {', '.join(map(_expression, expressions))}"]
+        case specs.Filter(predicate=predicate):
+            return [f"filter {predicate.text}"]
+        case specs.Explode(columns=names):
+            return [f"explode {', '.join(names)}"]
+        case specs.Union():
+            return ["union"]
+        case specs.Map(function=function, flat=flat):
+            return [f"{'flat_map' if flat else 'map'} {_function(function)}"]
+        case specs.MapBatches(function=function):
+            return [f"map_batches {function.name}"]
+        case specs.Process(function=function, keys=keys):
+            return [f"process {_function(function)} by {', '.join(keys)}"]
+        case specs.Combine():
+            return [f"combine {_window(spec)}"]
+        case specs.WindowAggregate():
+            return [f"{'merge' if spec.input_is_partial else 'aggregate'} {_window(spec)}"]
+
+
+def _window(spec: specs.WindowAggregate | specs.Combine) -> str:
+    match spec.assigner:
+        case specs.Tumbling(size_us=size):
+            shape = f"tumbling {format_duration(size)}"
+        case specs.Sliding(size_us=size, slide_us=slide):
+            shape = f"sliding {format_duration(size)} every {format_duration(slide)}"
+    keys = f" by {', '.join(spec.keys)}" if spec.keys else ""
+    return f"{', '.join(map(_aggregate, spec.aggregates))} in {shape}{keys}"
+
+
+def _aggregate(aggregate: specs.Aggregate) -> str:
+    inputs = [value.text for value in (aggregate.input, aggregate.by) if value is not None]
+    return f"{aggregate.name}={aggregate.function}({', '.join(inputs)})"
+
+
+def _expression(expression: Expression) -> str:
+    same = expression.text == expression.name
+    return expression.name if same else f"{expression.name}={expression.text}"
+
+
+def _function(function: specs.Function) -> str:
+    return f"{function.name}({', '.join(function.columns or ('row',))})"
+
+
+def _connector(connector: specs.Connector) -> str:
+    if {"host", "port"} <= connector.options.keys():
+        return f"{connector.kind} {connector.options['host']}:{connector.options['port']}"
+    for option in ("path", "paths", "pattern", "topic", "address"):
+        if isinstance(value := connector.options.get(option), str):
+            return f"{connector.kind} {value}"
+    return connector.kind
+
+
+def _source_time(spec: specs.Source) -> str:
+    if spec.event_time is None:
+        return ", processing time" if spec.time_kind == "processing" else ""
+    delay = f" + {format_duration(spec.max_delay_us)}" if spec.max_delay_us else ""
+    kind = "ingestion time" if spec.time_kind == "ingestion" else "event time"
+    return f", {kind} {spec.event_time.column}{delay}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_WIDTH else f"{text[: _MAX_WIDTH - 1]}…"

@@ -1,0 +1,49 @@
+"""This JobManager's place at the end of a job's journal.
+
+Invariant: one entry is outstanding at most, and the next one is made only when its predecessor's hash is known.
+"""
+
+from typing import TypeVar
+
+from penstock.checkpoint import journal
+from penstock.jobmanager.timing import Moment
+
+E = TypeVar("E", bound=journal.Entry)
+
+
+class JournalWriter:
+    """Makes entries, and recognises the answers to them."""
+
+    def __init__(self, writer: str, retry: float, *, sequence: int = 0, parent: str = "") -> None:
+        self._writer, self._retry = writer, retry
+        self._sequence, self._parent = sequence, parent
+        self._outstanding: journal.Entry | None = None
+        self.not_before = float("-inf")
+        """After a refusal the store gets a pause."""
+
+    def ready(self, monotonic: float) -> bool:
+        """Whether another entry may be made."""
+        return self._outstanding is None and monotonic >= self.not_before
+
+    def make(self, kind: type[E], at: Moment, **fields: object) -> E:
+        """The next entry. It is outstanding from now on."""
+        assert self._outstanding is None
+        entry = kind(sequence=self._sequence, parent=self._parent, writer=self._writer, time_us=at.now_us, **fields)
+        self._outstanding = entry
+        return entry
+
+    def written(self, entry: journal.JournalEntry, sha256: str) -> bool:
+        """It is in the store. False: that was not the outstanding one."""
+        if entry != self._outstanding:
+            return False
+        self._outstanding = None
+        self._sequence, self._parent = entry.sequence + 1, sha256
+        return True
+
+    def refused(self, entry: journal.JournalEntry, monotonic: float) -> bool:
+        """It was not written. False: that was not the outstanding one."""
+        if entry != self._outstanding:
+            return False
+        self._outstanding = None
+        self.not_before = monotonic + self._retry
+        return True

@@ -1,0 +1,78 @@
+"""`/metrics`: the views of the jobs in Prometheus' text format."""
+
+from collections.abc import Iterator
+
+from penstock.model.views import ClusterView, JobView
+
+_HELP = {
+    "penstock_slots": ("gauge", "Slots of all TaskManagers."),
+    "penstock_slots_free": ("gauge", "Slots without a deployment."),
+    "penstock_process_resident_bytes": ("gauge", "Resident memory of a process."),
+    "penstock_job_info": ("gauge", "1 for the state that the job is in."),
+    "penstock_job_restarts_total": ("counter", "Restarts after failures."),
+    "penstock_job_checkpoints_completed_total": ("counter", "Checkpoints in the journal."),
+    "penstock_job_checkpoints_failed_total": ("counter", "Checkpoints that were given up."),
+    "penstock_job_last_checkpoint_bytes": ("gauge", "State of the last completed checkpoint."),
+    "penstock_job_last_checkpoint_seconds": ("gauge", "Time that the last completed checkpoint took."),
+    "penstock_vertex_watermark_seconds": ("gauge", "Lowest watermark of the vertex, since 1970."),
+    "penstock_vertex_busy_ratio": ("gauge", "Share of the time that the busiest subtask works."),
+    "penstock_vertex_backpressured_ratio": ("gauge", "Share of the time that a subtask waits for its outputs."),
+    "penstock_operator_rows_in_total": ("counter", "Rows that came in, since the deployment."),
+    "penstock_operator_rows_out_total": ("counter", "Rows that went out, since the deployment."),
+    "penstock_operator_late_rows_total": ("counter", "Rows that came after their windows."),
+    "penstock_operator_bad_rows_total": ("counter", "Rows that could not be read."),
+    "penstock_operator_state_rows": ("gauge", "Rows of state."),
+}
+Sample = tuple[str, dict[str, str], float]
+
+
+def render(cluster: ClusterView) -> str:
+    """All samples, those of one metric together, as the format demands."""
+    samples = sorted(_samples(cluster), key=lambda sample: list(_HELP).index(sample[0]))
+    lines, last = [], ""
+    for name, labels, value in samples:
+        if name != last:
+            kind, text = _HELP[name]
+            lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+            last = name
+        inner = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
+        lines.append(f"{name}{{{inner}}} {value:.15g}" if inner else f"{name} {value:.15g}")
+    return "\n".join(lines) + "\n"
+
+
+def _samples(cluster: ClusterView) -> Iterator[Sample]:
+    yield "penstock_slots", {}, cluster.slots_total
+    yield "penstock_slots_free", {}, cluster.slots_free
+    for process in cluster.processes:
+        if process.rss_bytes:
+            yield "penstock_process_resident_bytes", {"role": process.role, "id": process.id}, process.rss_bytes
+    for job in cluster.jobs:
+        yield from _job_samples(job)
+
+
+def _job_samples(job: JobView) -> Iterator[Sample]:
+    of_job = {"job": job.id}
+    yield "penstock_job_info", {**of_job, "name": job.name, "state": job.state}, 1
+    yield "penstock_job_restarts_total", of_job, job.restarts
+    yield "penstock_job_checkpoints_completed_total", of_job, job.checkpoints_completed
+    yield "penstock_job_checkpoints_failed_total", of_job, job.checkpoints_failed
+    if (last := job.last_checkpoint) is not None:
+        yield "penstock_job_last_checkpoint_bytes", of_job, last.size
+        yield "penstock_job_last_checkpoint_seconds", of_job, (last.duration_us or 0) / 1e6
+    for vertex in job.vertices:
+        of_vertex = {**of_job, "vertex": vertex.id}
+        if vertex.watermark_us is not None:
+            yield "penstock_vertex_watermark_seconds", of_vertex, vertex.watermark_us / 1e6
+        yield "penstock_vertex_busy_ratio", of_vertex, vertex.busy
+        yield "penstock_vertex_backpressured_ratio", of_vertex, vertex.backpressured
+        for operator in vertex.operators:
+            of_operator = {**of_vertex, "operator": operator.uid}
+            yield "penstock_operator_rows_in_total", of_operator, operator.rows_in
+            yield "penstock_operator_rows_out_total", of_operator, operator.rows_out
+            yield "penstock_operator_late_rows_total", of_operator, operator.late_rows
+            yield "penstock_operator_bad_rows_total", of_operator, operator.bad_rows
+            yield "penstock_operator_state_rows", of_operator, operator.state_rows
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,53 @@
+"""The JobManager's side of its talk with one TaskManager: an ordered queue of messages."""
+
+import asyncio
+from collections.abc import Callable
+
+from penstock.model.messages import Directed
+from penstock.rpc import Channel, Reply, RpcError, ToldTaskManager, taskmanager_channel
+
+Connect = Callable[[str], Channel[ToldTaskManager, Reply]]
+"""From the address of a TaskManager to the way there."""
+
+
+class Peer:
+    """One registration of one TaskManager; a new registration is a new peer."""
+
+    def __init__(
+        self, address: str, *, epoch: str, call_seconds: float, connect: Connect = taskmanager_channel
+    ) -> None:
+        self._address, self._epoch, self._call_seconds, self._connect = address, epoch, call_seconds, connect
+        self._queue: asyncio.Queue[Directed] = asyncio.Queue()
+        self.task: asyncio.Task[None] | None = None
+
+    def send(self, directed: Directed) -> None:
+        """Queue; in order, each once."""
+        self._queue.put_nowait(directed)
+
+    def cancel(self) -> None:
+        """Send nothing more."""
+        if self.task is not None:
+            self.task.cancel()
+
+    async def run(self) -> str:
+        """Send what is queued until it cannot be delivered; says why."""
+        channel = self._connect(self._address)
+
+        async def call(directed: Directed) -> Reply:
+            told = ToldTaskManager(epoch=self._epoch, directed=directed)
+            return await channel.call(told, seconds=self._call_seconds)
+
+        try:
+            while True:
+                directed = await self._queue.get()
+                try:
+                    reply = await call(directed)
+                except RpcError:
+                    # One more try tells a hiccup from a loss; receivers take a message twice in their stride.
+                    reply = await call(directed)
+                if not reply.accepted:
+                    return "it follows another JobManager"
+        except RpcError as error:
+            return error.what
+        finally:
+            await channel.close()

@@ -1,0 +1,220 @@
+"""The JobManager's REST interface, for people, the CLI and the controller.
+
+Answers are the structs of `model.views` as JSON; every error is `{code, what, where, fix}`. There is no login:
+it listens on the loopback interface unless told otherwise, and refuses what a foreign web page may have sent.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from penstock.jobmanager import metrics
+from penstock.jobmanager.lifecycle import TERMINAL
+from penstock.model.errors import PenstockError, UserError
+from penstock.model.ids import JobId
+from penstock.model.views import CheckpointView, ClusterView, JobView
+
+ENDED = frozenset(state.value for state in TERMINAL)
+
+
+class Jobs(Protocol):
+    """What the interface shows and asks for; `jobmanager.server.JobManager`."""
+
+    def health(self) -> dict[str, Any]:
+        """Small and cheap."""
+        ...
+
+    def cluster(self) -> ClusterView:
+        """Processes, slots and jobs."""
+        ...
+
+    def job_ids(self) -> list[JobId]:
+        """All that are known, ended ones too."""
+        ...
+
+    def job(self, job: JobId) -> JobView:
+        """A known job."""
+        ...
+
+    def checkpoints(self, job: JobId) -> tuple[CheckpointView, ...]:
+        """Of a known job."""
+        ...
+
+    async def graph(self, job: JobId) -> bytes:
+        """JSON of what was submitted."""
+        ...
+
+    async def submit(self, body: bytes, *, name: str | None, origin: str | None) -> JobId:
+        """Start a job; UserError when it cannot be one."""
+        ...
+
+    def cancel(self, job: JobId) -> None:
+        """End it now."""
+        ...
+
+    def stop(self, job: JobId) -> None:
+        """End it with a checkpoint."""
+        ...
+
+    def trigger_checkpoint(self, job: JobId) -> None:
+        """Take one now."""
+        ...
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def application(jobs: Jobs, *, max_body_bytes: int, local_only: bool) -> Starlette:
+    """The ASGI application."""
+    api = _Api(jobs, max_body_bytes)
+    get: dict[str, Handler] = {
+        "/healthz": api.health,
+        "/metrics": api.metrics,
+        "/cluster": api.cluster,
+        "/jobs": api.list_jobs,
+        "/jobs/{id}": api.job,
+        "/jobs/{id}/checkpoints": api.checkpoints,
+        "/jobs/{id}/graph": api.graph,
+    }
+    post: dict[str, Handler] = {
+        "/jobs": api.submit,
+        "/jobs/{id}/cancel": api.cancel,
+        "/jobs/{id}/stop": api.stop,
+        "/jobs/{id}/checkpoint": api.trigger_checkpoint,
+    }
+    guard = _guard(local_only)
+    routes = [Route(path, guard(handler), methods=["GET"]) for path, handler in get.items()]
+    routes += [Route(path, guard(handler), methods=["POST"]) for path, handler in post.items()]
+    return Starlette(routes=routes, exception_handlers={HTTPException: _http_error, PenstockError: _penstock_error})
+
+
+class _Api:
+    def __init__(self, jobs: Jobs, max_body_bytes: int) -> None:
+        self._jobs, self._max_body_bytes = jobs, max_body_bytes
+
+    async def health(self, _request: Request) -> Response:
+        return _json(self._jobs.health())
+
+    async def metrics(self, _request: Request) -> Response:
+        return Response(metrics.render(self._jobs.cluster()), media_type="text/plain; version=0.0.4")
+
+    async def cluster(self, _request: Request) -> Response:
+        return _json(self._jobs.cluster())
+
+    async def list_jobs(self, _request: Request) -> Response:
+        return _json([self._jobs.job(job) for job in self._jobs.job_ids()])
+
+    async def job(self, request: Request) -> Response:
+        return _json(self._jobs.job(self._known(request)))
+
+    async def checkpoints(self, request: Request) -> Response:
+        return _json(self._jobs.checkpoints(self._known(request)))
+
+    async def graph(self, request: Request) -> Response:
+        return Response(await self._jobs.graph(self._known(request)), media_type="application/json")
+
+    async def submit(self, request: Request) -> Response:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip()
+        if kind != "application/json":
+            raise _Refused(415, "H005", f'content type is "{kind}"', fix="send the job graph as application/json")
+        body = await self._body(request)
+        query = request.query_params
+        job = await self._jobs.submit(body, name=query.get("name"), origin=query.get("from"))
+        return _json(self._jobs.job(job), status=201)
+
+    async def cancel(self, request: Request) -> Response:
+        return self._end(request, self._jobs.cancel)
+
+    async def stop(self, request: Request) -> Response:
+        return self._end(request, self._jobs.stop)
+
+    async def trigger_checkpoint(self, request: Request) -> Response:
+        job = self._known(request)
+        state = self._jobs.job(job).state
+        if state != "running":
+            raise _Refused(
+                409, "S008", f"job {job} is {state}: no checkpoint can be taken", fix="wait until it is running"
+            )
+        self._jobs.trigger_checkpoint(job)
+        return _json(self._jobs.job(job), status=202)
+
+    def _end(self, request: Request, act: Callable[[JobId], None]) -> Response:
+        job = self._known(request)
+        if self._jobs.job(job).state in ENDED:
+            return _json(self._jobs.job(job))
+        act(job)
+        return _json(self._jobs.job(job), status=202)
+
+    def _known(self, request: Request) -> JobId:
+        job, known = JobId(request.path_params["id"]), self._jobs.job_ids()
+        if job not in known:
+            raise _Refused(
+                404, "H003", f'there is no job "{job}"', fix=f"known jobs: {', '.join(known) or 'none yet'}"
+            )
+        return job
+
+    async def _body(self, request: Request) -> bytes:
+        parts, size = [], 0
+        async for part in request.stream():
+            size += len(part)
+            if size > self._max_body_bytes:
+                raise _Refused(
+                    413,
+                    "H004",
+                    f"the body is larger than {self._max_body_bytes} bytes",
+                    fix="let functions read large data where they run, instead of closing over it",
+                )
+            parts.append(part)
+        return b"".join(parts)
+
+
+class _Refused(UserError):
+    def __init__(self, status: int, code: str, what: str, *, fix: str | None = None) -> None:
+        self.status = status
+        super().__init__(code, what, fix=fix)
+
+
+def _guard(local_only: bool) -> Callable[[Handler], Handler]:
+    """Refuse requests that a web page in the user's browser may have made for somebody else."""
+
+    def wrap(handler: Handler) -> Handler:
+        async def guarded(request: Request) -> Response:
+            host = request.headers.get("host", "")
+            origin = request.headers.get("origin")
+            if origin is not None and urlsplit(origin).netloc != host:
+                raise _Refused(403, "H008", f"request of a foreign page: {origin}")
+            if local_only and (urlsplit(f"//{host}").hostname or "") not in {"localhost", "127.0.0.1", "::1"}:
+                raise _Refused(403, "H008", f'"{host}" is not a name of this machine', fix="use 127.0.0.1")
+            return await handler(request)
+
+        return guarded
+
+    return wrap
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status_code=status, media_type="application/json")
+
+
+def _error(status: int, code: str, what: str, where: str | None, fix: str | None) -> Response:
+    return _json({"code": code, "what": what, "where": where, "fix": fix}, status)
+
+
+async def _penstock_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, PenstockError)
+    status = error.status if isinstance(error, _Refused) else 400 if isinstance(error, UserError) else 503
+    return _error(status, error.code, error.what, error.where, error.fix)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    response = _error(error.status_code, "H002", f"{request.method} {request.url.path}: {error.detail}", None, None)
+    response.headers.update(error.headers or {})
+    return response

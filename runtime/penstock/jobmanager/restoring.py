@@ -1,0 +1,107 @@
+"""Starting a job from the checkpoint of an earlier one.
+
+The state objects are copied into the new job's store: both jobs then live, retain and delete on their own, and
+either can be removed without a thought for the other.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+import msgspec
+
+from penstock.checkpoint import journal
+from penstock.jobmanager.state_dir import StateDir, StoredJob
+from penstock.model.errors import UserError
+from penstock.model.handles import Manifest, StateHandle
+from penstock.model.ids import JobId
+from penstock.storage import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A checkpoint and the job that took it."""
+
+    source: StoredJob
+    manifest: Manifest
+
+    @property
+    def uri(self) -> str:
+        """For the journal of the new job, and for people."""
+        return f"{self.source.job}@{self.manifest.checkpoint}"
+
+
+def find_origin(state_dir: StateDir, text: str) -> Origin:
+    """`latest`, `<job>` (its last checkpoint) or `<job>@<checkpoint>`."""
+    name, _, checkpoint = text.partition("@")
+    source = _newest(state_dir) if name == "latest" else _named(state_dir, name)
+    if source.ended is None:
+        raise UserError(
+            "S008",
+            f"job {source.job} has not ended: two jobs would go on from the same place",
+            where=str(state_dir.root),
+            fix=f"penstock stop {source.job}",
+        )
+    manifests = {
+        int(recorded.entry.manifest.checkpoint): recorded.entry.manifest
+        for recorded in source.recorded
+        if isinstance(recorded.entry, journal.CheckpointCompleted)
+    }
+    if not checkpoint:
+        last = journal.latest(recorded.entry for recorded in source.recorded)
+        if last is not None:
+            return Origin(source, last)
+    elif checkpoint.isdigit() and int(checkpoint) in manifests:
+        return Origin(source, manifests[int(checkpoint)])
+    there = ", ".join(f"{source.job}@{number}" for number in sorted(manifests)) or "none"
+    raise UserError(
+        "S001",
+        f'no checkpoint "{text}": job {source.job} has {there}',
+        where=str(state_dir.root),
+        fix="name one of these, or start without --from",
+    )
+
+
+def adopt(origin: Origin, target: ObjectStore) -> Manifest:
+    """Copy the checkpoint's objects, each checked by its SHA-256; the manifest that names the copies."""
+    handles = tuple(_copy(handle, number, origin, target) for number, handle in enumerate(origin.manifest.handles))
+    return msgspec.structs.replace(origin.manifest, handles=handles)
+
+
+def _copy(handle: StateHandle, number: int, origin: Origin, target: ObjectStore) -> StateHandle:
+    data = origin.source.store.get(handle.path)
+    found = "missing" if data is None else hashlib.sha256(data).hexdigest()
+    if data is None or found != handle.sha256:
+        raise UserError(
+            "S002",
+            f"checkpoint {origin.uri} cannot be used: state of {handle.subtask} is {found}, not {handle.sha256}",
+            where=f"{origin.source.store.uri}/{handle.path}",
+            fix="name an older checkpoint of that job: penstock checkpoints " + origin.source.job,
+        )
+    path = f"restored/{origin.manifest.checkpoint}/{number:06d}"
+    target.put(path, data)
+    return msgspec.structs.replace(handle, path=path)
+
+
+def _newest(state_dir: StateDir) -> StoredJob:
+    stored = [job for job in map(state_dir.load, state_dir.job_ids()) if job is not None]
+    if not stored:
+        raise UserError(
+            "S001",
+            "there is no earlier job to start from",
+            where=str(state_dir.root),
+            fix="start without --from, or give the --state-dir of the earlier run",
+        )
+    return max(stored, key=lambda job: job.submitted_us)
+
+
+def _named(state_dir: StateDir, name: str) -> StoredJob:
+    known = state_dir.job_ids()
+    stored = state_dir.load(JobId(name)) if name in known else None
+    if stored is None:
+        raise UserError(
+            "S001",
+            f'no job "{name}" to start from',
+            where=str(state_dir.root),
+            fix=f"known jobs: {', '.join(known) or 'none'}; or `latest`",
+        )
+    return stored

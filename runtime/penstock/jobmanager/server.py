@@ -1,0 +1,266 @@
+"""The JobManager process: gRPC for TaskManagers, REST for people, the core and its shell between them."""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import random
+import re
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvicorn
+
+from penstock.config import JobManagerSettings
+from penstock.graph import JobGraph
+from penstock.jobmanager import restoring
+from penstock.jobmanager.core import Core
+from penstock.jobmanager.events import (
+    CancelRequested,
+    CheckpointRequested,
+    JobRecovered,
+    JobSubmitted,
+    StopRequested,
+)
+from penstock.jobmanager.rest import application
+from penstock.jobmanager.shell import DecidingCore, Shell
+from penstock.jobmanager.state_dir import GRAPH, Addresses, StateDir, StoredJob
+from penstock.model.clocks import Clock, SystemClock
+from penstock.model.errors import PenstockError, RetryableError, UserError
+from penstock.model.ids import JobId
+from penstock.model.views import CheckpointView, ClusterView, JobView, ProcessView
+from penstock.rpc import Server, serve_jobmanager
+
+logger = logging.getLogger(__name__)
+
+_JOURNAL_SECONDS = 20.0
+"""How long a client is kept waiting for a store; less than the client itself waits."""
+
+
+class JobManager:
+    """Everything of the process but its sockets and signals."""
+
+    def __init__(
+        self,
+        state_dir: StateDir,
+        shell: Shell,
+        core: DecidingCore,
+        *,
+        epoch: str,
+        host: str,
+        rng: random.Random,
+    ) -> None:
+        self._state_dir, self._shell, self._core = state_dir, shell, core
+        self._epoch, self._host, self._random = epoch, host, rng
+        self._jobs: list[JobId] = []
+
+    def recover(self) -> None:
+        """Take up all jobs that the state directory holds."""
+        found = [stored for job in self._state_dir.job_ids() if (stored := self._load(job))]
+        for stored in sorted(found, key=lambda stored: stored.submitted_us):
+            self._add(stored.job)
+            self._shell.feed(
+                JobRecovered(
+                    job=stored.job,
+                    graph=stored.graph,
+                    store=stored.store.uri,
+                    entries=tuple(recorded.entry for recorded in stored.recorded),
+                    last_sha256=stored.recorded[-1].sha256,
+                )
+            )
+
+    def health(self) -> dict[str, Any]:
+        """The process answers."""
+        return {"status": "ok", "epoch": self._epoch, "pid": os.getpid()}
+
+    def cluster(self) -> ClusterView:
+        """The core's view, with this process in front."""
+        view = self._core.view_cluster()
+        myself = ProcessView(role="jobmanager", id=self._epoch, pid=os.getpid(), host=self._host)
+        return msgspec.structs.replace(view, processes=(myself, *view.processes))
+
+    def job_ids(self) -> list[JobId]:
+        """In the order in which they were submitted or found."""
+        return list(self._jobs)
+
+    def job(self, job: JobId) -> JobView:
+        """The core's view."""
+        return self._core.view_job(job)
+
+    def checkpoints(self, job: JobId) -> tuple[CheckpointView, ...]:
+        """The core's view."""
+        return tuple(self._core.checkpoints(job))
+
+    async def graph(self, job: JobId) -> bytes:
+        """As it was stored."""
+        return await asyncio.to_thread(self._state_dir.store(job).get, GRAPH) or b"null"
+
+    async def submit(self, body: bytes, *, name: str | None, origin: str | None) -> JobId:
+        """Store the graph, and the state to start from, before the core hears of the job.
+
+        Returns when the job is in its journal: who was told of a job will find it again.
+        """
+        try:
+            graph = msgspec.json.decode(body, type=JobGraph)
+        except msgspec.DecodeError as error:
+            raise UserError(
+                "H005",
+                f"the body is not a job graph: {error}",
+                fix="send what `penstock graph program.py:function --json` prints, built with the same version",
+            ) from error
+        if name:
+            graph = msgspec.structs.replace(graph, name=name)
+        found = await asyncio.to_thread(restoring.find_origin, self._state_dir, origin) if origin else None
+        job = self._new_id(graph.name)
+        store = self._state_dir.store(job)
+        data = msgspec.json.encode(graph)
+        initial = await asyncio.to_thread(restoring.adopt, found, store) if found else None
+        await asyncio.to_thread(store.put, GRAPH, data)
+        self._add(job)
+        self._shell.feed(
+            JobSubmitted(
+                job=job,
+                graph=graph,
+                graph_sha256=hashlib.sha256(data).hexdigest(),
+                store=store.uri,
+                restored_from=found.uri if found else "",
+                initial=initial,
+            )
+        )
+        try:
+            async with asyncio.timeout(_JOURNAL_SECONDS):
+                await self._shell.in_journal(job)
+        except TimeoutError as error:
+            raise RetryableError(
+                "C008",
+                f"job {job} is not in its journal after {_JOURNAL_SECONDS:.0f} s: the store does not take it",
+                where=store.uri,
+                fix=f"look whether the store works; then `penstock status` tells what became of {job}",
+            ) from error
+        return job
+
+    def cancel(self, job: JobId) -> None:
+        """End it now."""
+        self._shell.feed(CancelRequested(job=job))
+
+    def stop(self, job: JobId) -> None:
+        """End it with a checkpoint."""
+        self._shell.feed(StopRequested(job=job))
+
+    def trigger_checkpoint(self, job: JobId) -> None:
+        """Take one now."""
+        self._shell.feed(CheckpointRequested(job=job))
+
+    def _load(self, job: JobId) -> StoredJob | None:
+        try:
+            stored = self._state_dir.load(job)
+        except RetryableError:
+            # A store that does not answer now says nothing about the job: this process ends, the next one asks.
+            raise
+        except (PenstockError, msgspec.DecodeError):
+            # One broken job must not keep the others down; its files stay for somebody to look at.
+            logger.exception("job not recovered", extra={"job": job})
+            return None
+        if stored is None:
+            logger.warning("submission was cut short", extra={"job": job})
+        return stored
+
+    def _add(self, job: JobId) -> None:
+        self._shell.add_job(job, self._state_dir.store(job))
+        self._jobs.append(job)
+
+    def _new_id(self, name: str) -> JobId:
+        """Readable and unique: the job's name and six random hex digits."""
+        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "job"
+        return JobId(f"{slug}-{self._random.randrange(16**6):06x}")
+
+
+class _RestServer(uvicorn.Server):
+    """Leaves signals to the process that it is part of."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """None."""
+        yield
+
+
+async def serve(
+    settings: JobManagerSettings,
+    *,
+    clock: Clock | None = None,
+    rng: random.Random | None = None,
+    on_started: Callable[[Addresses], None] | None = None,
+) -> None:
+    """Run a JobManager until SIGTERM or SIGINT. Jobs are not cancelled: the next one takes them up."""
+    clock, rng = clock or SystemClock(), rng or random.SystemRandom()
+    epoch = f"jm-{rng.randrange(16**8):08x}"
+    state_dir = StateDir(Path(settings.state_dir))
+    with state_dir.locked(), _listen(settings) as rest_socket:
+        grpc_server = Server(settings.host, settings.port, share_port=settings.share_ports)
+        core = Core(writer=epoch)
+        shell = Shell(core, epoch=epoch, clock=clock, link=settings.link)
+        manager = JobManager(state_dir, shell, core, epoch=epoch, host=settings.host, rng=rng)
+        serve_jobmanager(grpc_server, shell.tell)
+        rest = _RestServer(
+            uvicorn.Config(
+                application(
+                    manager,
+                    max_body_bytes=settings.max_body_bytes,
+                    local_only=settings.host in {"127.0.0.1", "::1", "localhost"},
+                ),
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=1,
+            )
+        )
+        stopping = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        async with asyncio.TaskGroup() as tasks:
+            work = tasks.create_task(shell.run())
+            await shell.running.wait()
+            manager.recover()
+            await grpc_server.start()
+            web = tasks.create_task(rest.serve(sockets=[rest_socket]))
+            addresses = Addresses(
+                pid=os.getpid(),
+                grpc=grpc_server.address,
+                rest=f"http://{settings.host}:{rest_socket.getsockname()[1]}",
+            )
+            state_dir.publish(addresses)
+            facts = {"grpc": addresses.grpc, "rest": addresses.rest, "state_dir": settings.state_dir, "epoch": epoch}
+            logger.info("jobmanager started", extra=facts)
+            if on_started is not None:
+                on_started(addresses)
+            await stopping.wait()
+            logger.info("jobmanager stops", extra={"epoch": epoch})
+            await grpc_server.stop()
+            rest.should_exit = True
+            await web
+            work.cancel()
+        state_dir.unpublish()
+
+
+@contextlib.contextmanager
+def _listen(settings: JobManagerSettings) -> Iterator[socket.socket]:
+    listener = socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET)
+    with listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if settings.share_ports:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        try:
+            listener.bind((settings.host, settings.rest_port))
+            listener.listen()
+        except OSError as error:
+            raise UserError(
+                "C004",
+                f"cannot listen on {settings.host}:{settings.rest_port} (REST): {error.strerror}",
+                fix="give another --rest-port (0: any free one) or --host",
+            ) from error
+        yield listener

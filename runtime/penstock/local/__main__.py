@@ -1,0 +1,6 @@
+"""Processes of an embedded cluster: see `child`."""
+
+from penstock.local.child import main
+
+if __name__ == "__main__":
+    main()

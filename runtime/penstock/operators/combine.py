@@ -1,0 +1,107 @@
+"""Pre-aggregation before an exchange: rows leave as partial results per key and pane, so that fewer travel.
+
+Owns nothing that outlives a barrier or a watermark: what it holds back leaves before either. It drops no row; which
+rows are late, the window decides. Where hardly a key comes twice, grouping costs and saves nothing: then rows
+leave as partial results of their own, and from time to time grouping is tried again.
+"""
+
+from collections import deque
+
+import polars as pl
+
+from penstock.model import specs
+from penstock.operators.aggregates import PANE, Aggregation
+from penstock.operators.base import Operator
+from penstock.operators.panes import Panes, event_times
+from penstock.state.bins import Bins, cut
+
+_HOLD_ROWS = 65_536
+"""Small batches wait for this many rows: a key then comes more often, and a call costs more than a row."""
+
+
+class Combine(Operator):
+    """Partial results of the rows since the last time it emitted."""
+
+    def __init__(self, spec: specs.Combine) -> None:
+        self._spec = spec
+        self._panes = Panes.of(spec.assigner)
+        self._aggregation = Aggregation(spec.keys, spec.aggregates)
+        self._usefulness = Usefulness()
+        self._bins, self._held_rows = self._empty_bins(), 0
+
+    def on_batch(self, frame: pl.DataFrame, port: int = 0) -> None:
+        """Group the rows by pane and key, now or with those of the next batches."""
+        times = event_times(frame, self._spec.event_time, self.context.uid)
+        rows = self._aggregation.prepare(frame, times, self.context.uid)
+        if not self._held_rows and self._spec.keys and not self._usefulness.worth_grouping():
+            panes = (times - self._panes.offset) // self._panes.length * self._panes.length + self._panes.offset
+            self._emit(self._aggregation.lift(rows).with_columns(pl.Series(PANE, panes)))
+            return
+        for pane, part in cut(rows, times, self._panes.length, self._panes.offset):
+            self._bins.add(pane, part)
+        self._held_rows += frame.height
+        if self._held_rows >= _HOLD_ROWS:
+            self._flush()
+
+    def on_watermark(self, watermark: int) -> int | None:
+        """Rows go first."""
+        self._flush()
+        return watermark
+
+    def on_barrier(self) -> None:
+        """Rows go first."""
+        self._flush()
+
+    def on_end(self) -> None:
+        """Emit what is left."""
+        self._flush()
+
+    def _flush(self) -> None:
+        if not self._held_rows:
+            return
+        partials = pl.concat(
+            self._bins.partial(pane).with_columns(pl.lit(pane, pl.Int64).alias(PANE)) for pane in sorted(self._bins)
+        )
+        self._usefulness.learn(self._held_rows, partials.height)
+        self._bins, self._held_rows = self._empty_bins(), 0
+        self._emit(partials)
+
+    def _emit(self, partials: pl.DataFrame) -> None:
+        self.output.emit(partials.select(*self._spec.keys, PANE, *self._aggregation.partial_columns))
+
+    def _empty_bins(self) -> Bins:
+        return Bins(self._aggregation.fold, self._aggregation.merge)
+
+
+class Usefulness:
+    """Whether grouping makes rows fewer, judged by the last times it was done."""
+
+    WORTH_IT = 0.6
+    """Above this share of rows left, grouping costs more than the rows that it saves on the wire."""
+
+    MEMORY = 8
+    PAUSE = 64
+    """Batches that pass before grouping is tried again: keys change slowly, and a trial is dear."""
+
+    def __init__(self) -> None:
+        self._recent: deque[tuple[int, int]] = deque(maxlen=self.MEMORY)
+        self._trials = self.MEMORY
+        self._pause = 0
+
+    def worth_grouping(self) -> bool:
+        """Asked once per batch."""
+        if self._pause:
+            self._pause -= 1
+            return False
+        return True
+
+    def learn(self, rows_in: int, rows_out: int) -> None:
+        """A grouping made `rows_out` of `rows_in`."""
+        self._recent.append((rows_in, rows_out))
+        if len(self._recent) < self._trials:
+            return
+        useless = sum(out for _, out in self._recent) > self.WORTH_IT * sum(rows for rows, _ in self._recent)
+        self._trials = 1 if useless else self.MEMORY
+        if useless:
+            self._pause = self.PAUSE
+            self._recent.clear()

@@ -1,0 +1,61 @@
+"""From the description of an operator to one that runs. The only place where user functions are opened."""
+
+from typing import Any
+
+import cloudpickle
+
+from penstock.connectors import registry
+from penstock.model import specs
+from penstock.model.errors import UserError
+from penstock.operators.base import Operator, OperatorContext
+from penstock.operators.combine import Combine
+from penstock.operators.expressions import Expressions, Union
+from penstock.operators.functions import MapBatchesOperator, MapOperator
+from penstock.operators.process import ProcessOperator
+from penstock.operators.sinks import SinkOperator
+from penstock.operators.sources import SourceOperator
+from penstock.operators.user_errors import place
+from penstock.operators.windows import WindowAggregate
+
+
+def make_operator(description: specs.Operator, context: OperatorContext) -> Operator:
+    """The operator, not yet open."""
+    match description.spec:
+        case specs.Source() as spec:
+            return SourceOperator(spec, registry.make_source(spec.connector))
+        case specs.Sink(connector=connector):
+            return SinkOperator(lambda sink: registry.make_sink(connector, description.output, sink))
+        case specs.Select() | specs.WithColumns() | specs.Filter() | specs.Explode() | specs.Fused() as spec:
+            return Expressions(spec)
+        case specs.Union() as spec:
+            return Union(spec)
+        case specs.Map() as spec:
+            return MapOperator(spec, load_function(spec.function, context))
+        case specs.MapBatches() as spec:
+            return MapBatchesOperator(spec, load_function(spec.function, context))
+        case specs.Process() as spec:
+            return ProcessOperator(spec, load_function(spec.function, context))
+        case specs.WindowAggregate() as spec:
+            return WindowAggregate(spec)
+        case specs.Combine() as spec:
+            return Combine(spec)
+
+
+def load_function(function: specs.Function, context: OperatorContext) -> Any:
+    """A user's function or object, out of the bytes that came with the job."""
+    try:
+        return cloudpickle.loads(function.pickled)
+    except ImportError as error:
+        raise UserError(
+            "P001",
+            f"{function.name} needs a module that this slot does not have: {error}",
+            where=place(context),
+            fix="install it where TaskManagers run (requirements or image), or keep it beside the program",
+        ) from error
+    except Exception as error:
+        raise UserError(
+            "P001",
+            f"{function.name} cannot be opened here: {type(error).__name__}: {error}",
+            where=place(context),
+            fix="submit with the Python and library versions that the TaskManagers run",
+        ) from error

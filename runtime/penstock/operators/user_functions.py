@@ -1,0 +1,263 @@
+"""What users write and see: keyed process functions, their state and their context.
+
+A function names the columns it needs by its parameters; only those become Python objects. Two names are special:
+`ctx` is the context, `row` the whole row as a dict. Parameters with a default are the function's own.
+
+A returned row is a tuple in the order of the output columns, a dict, a dataclass, or, when the output has one
+column, the bare value. `None` is no row, a list is several rows; a generator yields them one by one.
+"""
+
+import dataclasses
+import datetime
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload
+
+import polars as pl
+
+from penstock.model import schemas
+from penstock.model.clocks import MIN_WATERMARK
+from penstock.model.errors import UserError
+from penstock.model.specs import StateField
+from penstock.state.value_types import ValueType, value_type
+
+T = TypeVar("T")
+
+CONTEXT = "ctx"
+ROW = "row"
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+
+
+class _ValueStore(Protocol):
+    """What stands behind a ValueState while it runs."""
+
+    def get_many(self, frame: pl.DataFrame) -> pl.Series: ...
+
+    def set_many(self, frame: pl.DataFrame, values: pl.Series | Sequence[Any]) -> None: ...
+
+
+class ValueState(Generic[T]):
+    """One value per key: `total = ValueState(int, default=0)` in the class, `self.total.value` in its methods.
+
+    `value` is a plain attribute: it holds the current key's value while a method runs, and what it holds
+    afterwards is kept. None, or `clear()`, removes the value; the next time the default is seen again.
+    """
+
+    __slots__ = ("_store", "declared", "default", "value")
+
+    value: T
+
+    @overload
+    def __init__(self: "ValueState[T]", kind: type[T] | pl.DataType | None = None, *, default: T) -> None: ...
+
+    @overload
+    def __init__(self: "ValueState[T | None]", kind: type[T]) -> None: ...
+
+    @overload
+    def __init__(self: "ValueState[Any]", kind: Any) -> None: ...
+
+    def __init__(self, kind: Any = None, *, default: Any = None) -> None:
+        self.declared = type(default) if kind is None and default is not None else kind
+        self.default = default
+        self.value = default
+        self._store: _ValueStore | None = None
+
+    def clear(self) -> None:
+        """Remove the current key's value."""
+        self.value = None  # type: ignore[assignment]
+
+    def get_many(self, keys: pl.DataFrame) -> pl.Series:
+        """In `process_batch`: the values of the keys in the rows of a frame, the default where there is none."""
+        return self._running().get_many(keys)
+
+    def set_many(self, keys: pl.DataFrame, values: pl.Series | Sequence[Any]) -> None:
+        """In `process_batch`: set the values of the keys in the rows of a frame; None removes."""
+        self._running().set_many(keys, values)
+
+    def bind(self, store: _ValueStore | None) -> "ValueState[T]":
+        """The same declaration for one instance of a function; None: not running yet."""
+        bound: ValueState[T] = ValueState(self.declared, default=self.default)
+        bound._store = store
+        return bound
+
+    def _running(self) -> _ValueStore:
+        if self._store is None:
+            raise UserError("P016", "state can be used only inside a running process function")
+        return self._store
+
+
+class Context:
+    """Where a function runs."""
+
+    __slots__ = ("parallelism", "subtask", "watermark")
+
+    def __init__(self, subtask: int = 0, parallelism: int = 1) -> None:
+        self.subtask, self.parallelism = subtask, parallelism
+        self.watermark = MIN_WATERMARK
+        """Event time that has been reached, in microseconds; MAX_WATERMARK when all input has ended."""
+
+
+class KeyedContext(Context):
+    """The current key, its time, and its timers."""
+
+    __slots__ = ("_delete", "_set", "_set_many", "_timestamp", "key")
+
+    def __init__(
+        self,
+        subtask: int = 0,
+        parallelism: int = 1,
+        *,
+        set_timer: Callable[[int, Any], None],
+        delete_timer: Callable[[int, Any], None],
+        set_timers: Callable[[pl.DataFrame, list[int]], None],
+    ) -> None:
+        super().__init__(subtask, parallelism)
+        self.key: Any = None
+        """The value of the key column, or a tuple when there are several."""
+        self._set, self._delete, self._set_many = set_timer, delete_timer, set_timers
+        self._timestamp: Callable[[], int | None] = lambda: None
+
+    @property
+    def timestamp(self) -> int | None:
+        """Event time of the row, in microseconds, if the stream has one; in `on_timer` the time of the timer."""
+        return self._timestamp()
+
+    def set_timer(self, time: int | datetime.datetime) -> None:
+        """Have `on_timer` called for this key when event time reaches `time` (microseconds, or a datetime)."""
+        self._set(microseconds(time), self.key)
+
+    def delete_timer(self, time: int | datetime.datetime) -> None:
+        """Forget a timer of this key."""
+        self._delete(microseconds(time), self.key)
+
+    def set_timers(self, keys: pl.DataFrame, times: pl.Series | Sequence[int | datetime.datetime]) -> None:
+        """In `process_batch`: one timer for the key of each row of a frame."""
+        self._set_many(keys, [microseconds(time) for time in times])
+
+
+class KeyedProcessFunction:
+    """Base of functions with state and timers, called with all rows of a key in order.
+
+    Write either `process(self, ctx, <columns>)`, called per row, or `process_batch(self, ctx, batch)`, called
+    with a frame whose rows are sorted by key and which returns a frame or None.
+    """
+
+    process: ClassVar[Callable[..., Any]]
+    process_batch: ClassVar[Callable[..., Any]]
+    _declared: ClassVar[dict[str, ValueState[Any]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Take the states out of the class: an attribute that hides one of the class is slow to read."""
+        super().__init_subclass__(**options)
+        own = {name: value for name, value in vars(cls).items() if isinstance(value, ValueState)}
+        cls._declared = {**cls._declared, **own}
+        for name in own:
+            delattr(cls, name)
+
+    def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
+        """Give each instance states of its own; outside a job they hold their defaults."""
+        function = super().__new__(cls)
+        for name, state in cls._declared.items():
+            setattr(function, name, state.bind(None))
+        return function
+
+    def open(self, ctx: KeyedContext) -> None:
+        """Called once before the first row, in the process that runs the function."""
+
+    def on_timer(self, ctx: KeyedContext, time: int) -> Any:
+        """Event time has reached a timer of `ctx.key`. Returns rows like `process`.
+
+        When all input has ended every timer runs, and `ctx.watermark` is MAX_WATERMARK: a function that always
+        sets its next timer here must stop then, or it never ends.
+        """
+
+    def close(self) -> None:
+        """Called once at the end, on failure too."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FunctionDescription:
+    """What the client needs to know of a process function."""
+
+    columns: tuple[str, ...] | None
+    """Columns that are passed by name; None: the function takes whole rows or batches."""
+    per_batch: bool
+    states: tuple[StateField, ...]
+
+
+def describe(function: KeyedProcessFunction, *, where: str = "") -> FunctionDescription:
+    """Check a process function and say what it declares."""
+    name = type(function).__name__
+    per_batch, per_record = (callable(getattr(function, form, None)) for form in ("process_batch", "process"))
+    if per_batch == per_record:
+        raise UserError(
+            "P016",
+            f"{name} must have either `process` or `process_batch`, and has {'both' if per_batch else 'neither'}",
+            where=where,
+            fix="def process(self, ctx, <column names>): ...",
+        )
+    return FunctionDescription(
+        columns=None if per_batch else needed_columns(parameter_names(function.process, where=where)),
+        per_batch=per_batch,
+        states=tuple(_state_fields(function, where)),
+    )
+
+
+def _state_fields(function: KeyedProcessFunction, where: str) -> Iterator[StateField]:
+    for name, state in declared_states(function).items():
+        kind = state_type(name, state, where=where)
+        default = None if state.default is None or kind.encode is None else kind.encode(state.default)
+        yield StateField(
+            name=name,
+            type=schemas.type_to_text(kind.dtype),
+            default=state.default if default is None and _is_plain(state.default) else default,
+        )
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a default can be shown as JSON; the function itself carries the real one."""
+    return isinstance(value, bool | int | float | str | list)
+
+
+def declared_states(function: KeyedProcessFunction) -> dict[str, ValueState[Any]]:
+    """The states of a function's class and its bases, by name, in the order of declaration."""
+    return type(function)._declared
+
+
+def state_type(name: str, state: ValueState[Any], *, where: str) -> ValueType:
+    """How the values of a state are stored."""
+    return value_type(state.declared, where=f"{where}: state {name}" if where else f"state {name}")
+
+
+def parameter_names(function: Callable[..., Any], *, where: str = "") -> tuple[str, ...]:
+    """The names by which a function asks for columns, `ctx` or `row`."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # written in C, without a signature
+        parameters = []
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    required = [each.name for each in parameters if each.kind in by_position and each.default is each.empty]
+    if not required or any(each.kind is each.VAR_POSITIONAL for each in parameters):
+        raise UserError(
+            "P016",
+            f"{getattr(function, '__qualname__', function)!s} does not name the columns it takes",
+            where=where,
+            fix="give it one parameter per column, named like the column, or one called `row`",
+        )
+    return tuple(required)
+
+
+def needed_columns(names: Sequence[str]) -> tuple[str, ...] | None:
+    """The columns that these parameters stand for; None: all."""
+    return None if ROW in names else tuple(name for name in names if name != CONTEXT)
+
+
+def microseconds(time: int | datetime.datetime) -> int:
+    """A point in time as the engine counts it; a datetime without zone is UTC."""
+    if isinstance(time, int):
+        return time
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=datetime.UTC)
+    return (time - _EPOCH) // _MICROSECOND

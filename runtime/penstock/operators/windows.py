@@ -1,0 +1,215 @@
+"""Windows: aggregates per key and window, emitted once when the window is complete.
+
+Owns: the panes' partial results (state "panes", by key group), and how far windows have fired (state "progress").
+A window fires once, when the watermark (processing time: the clock) passes its end, and never changes afterwards. A
+row whose windows have all fired is late: dropped and counted. A row that is late for some of its windows counts in
+the others.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from penstock.model import specs
+from penstock.model.clocks import MAX_WATERMARK, MIN_WATERMARK
+from penstock.model.handles import Redistribution
+from penstock.model.ids import CheckpointId
+from penstock.model.schemas import polars_schema
+from penstock.operators.aggregates import PANE, Aggregation
+from penstock.operators.base import Operator, OperatorContext, Output, Section, Snapshot
+from penstock.operators.panes import Panes, event_times, time_literal
+from penstock.state.bins import FOLD_ROWS, Bins, cut
+from penstock.state.key_groups import KEY_GROUP, group_range, sort_by_group
+
+WINDOW_START, WINDOW_END = "window_start", "window_end"
+
+_EMIT_ROWS = 65_536
+_UNKEYED_FOLD_ROWS = 16_384
+"""Without keys a fold leaves one row, so it pays as soon as the rows outweigh the call."""
+
+
+class WindowAggregate(Operator):
+    """Tumbling and sliding windows over event time or processing time."""
+
+    def __init__(self, spec: specs.WindowAggregate) -> None:
+        self._spec = spec
+        self._panes = Panes.of(spec.assigner)
+        self._aggregation = Aggregation(spec.keys, spec.aggregates)
+        self._types = polars_schema(spec.output)
+        self._bins = self._empty_bins()
+        self._lagging: list[tuple[int, Bins]] = []
+        """Restored panes of subtasks that had fired less far than others, with how far."""
+        self._watermark = MIN_WATERMARK
+        """Windows with `end - 1` up to here have fired."""
+        self._next_end: int | None = None
+        """End of the first window that will fire, of those that have rows."""
+
+    def open(self, context: OperatorContext, output: Output) -> None:
+        """Remember where it runs."""
+        super().open(context, output)
+        self._own_groups = group_range(context.subtask.index, context.parallelism, context.max_parallelism)
+
+    # ------------------------------------------------------------ rows in
+
+    def on_batch(self, frame: pl.DataFrame, port: int = 0) -> None:
+        """Put the rows in their panes."""
+        if self._spec.input_is_partial:
+            times = frame.get_column(PANE).to_numpy()
+            rows = frame.select(*self._spec.keys, *self._aggregation.partial_columns)
+        else:
+            times = self._times(frame)
+            rows = self._aggregation.prepare(frame, times, self.context.uid)
+        for pane, part in cut(rows, times, self._panes.length, self._panes.offset):
+            self._add(pane, part)
+        self.context.counters.state_rows = self._bins.rows
+
+    def _times(self, frame: pl.DataFrame) -> npt.NDArray[np.int64]:
+        if self._spec.event_time is not None:
+            return event_times(frame, self._spec.event_time, self.context.uid)
+        # The clock may jump back; a window that has fired stays as it is.
+        now = max(self.context.clock.now_us(), self._watermark + 1)
+        return np.full(frame.height, now, np.int64)
+
+    def _add(self, pane: int, rows: pl.DataFrame) -> None:
+        end = self._panes.next_end(pane, self._watermark)
+        if end is not None:
+            self._bins.add(pane, rows)
+            self._next_end = end if self._next_end is None else min(self._next_end, end)
+        elif self._panes.window_ends(pane):
+            self.context.counters.late_rows += rows.height
+
+    # ------------------------------------------------------------ time passes
+
+    def on_watermark(self, watermark: int) -> int | None:
+        """Fire what is complete."""
+        if self._spec.event_time is not None or watermark == MAX_WATERMARK:
+            self._advance(watermark)
+        return watermark
+
+    def on_processing_time(self, now_us: int) -> None:
+        """Fire what the clock has passed."""
+        if self._spec.event_time is None:
+            self._advance(now_us - 1)
+
+    def next_processing_time(self) -> int | None:
+        """End of the next window, when windows follow the clock."""
+        if self._spec.event_time is not None:
+            return None
+        return self._watermark if self._lagging else self._next_end
+
+    def on_barrier(self) -> None:
+        """Bring all panes to the same progress, so that a snapshot has just one."""
+        self._catch_up()
+
+    def on_end(self) -> None:
+        """Fire everything."""
+        self._advance(MAX_WATERMARK)
+
+    def _advance(self, watermark: int) -> None:
+        self._catch_up()
+        if watermark <= self._watermark:
+            return
+        if self._next_end is not None and self._next_end - 1 <= watermark:
+            self._next_end = self._fire(self._bins, self._watermark, watermark)
+            self.context.counters.state_rows = self._bins.rows
+        self._watermark = watermark
+
+    def _fire(self, bins: Bins, fired: int, watermark: int) -> int | None:
+        """Emit the windows that end after `fired` and up to `watermark`; returns the end of the next one."""
+        while (end := self._first_end(bins, fired)) is not None and end - 1 <= watermark:
+            inside = sorted(pane for pane in bins if end - self._panes.size <= pane < end)
+            partials = [bins.partial(pane) for pane in inside]
+            self._emit(partials[0] if len(partials) == 1 else self._aggregation.merge(pl.concat(partials)), end)
+            for pane in inside:
+                if self._panes.next_end(pane, end - 1) is None:
+                    bins.remove(pane)
+            fired = end - 1
+        return end
+
+    def _first_end(self, bins: Iterable[int], fired: int) -> int | None:
+        ends = (self._panes.next_end(pane, fired) for pane in bins)
+        return min((end for end in ends if end is not None), default=None)
+
+    def _emit(self, partial: pl.DataFrame, end: int) -> None:
+        unit = self._spec.event_time.unit if self._spec.event_time else "us"
+        result = partial.select(
+            *self._spec.keys,
+            time_literal(end - self._panes.size, self._types[WINDOW_START], unit, WINDOW_START),
+            time_literal(end, self._types[WINDOW_END], unit, WINDOW_END),
+            *self._aggregation.finish,
+        )
+        for piece in result.iter_slices(_EMIT_ROWS):
+            self.output.emit(piece)
+
+    # ------------------------------------------------------------ state
+
+    def snapshot(self, checkpoint: CheckpointId) -> Snapshot:
+        """Keep references to the panes; they are folded and sorted later."""
+        partials, own = self._bins.freeze(), self._own_groups
+        progress = pl.DataFrame(
+            {"first_group": [own.start], "end_group": [own.stop], "watermark": [self._watermark]},
+            schema={"first_group": pl.UInt16, "end_group": pl.UInt16, "watermark": pl.Int64},
+        )
+        keys, columns = self._spec.keys, self._aggregation.partial_columns
+        max_parallelism = self.context.max_parallelism
+
+        def sections() -> Sequence[Section]:
+            panes = [
+                partial.select(*keys, pl.lit(pane, pl.Int64).alias(PANE), *columns) for pane, partial in partials()
+            ]
+            written = [Section("progress", Redistribution.UNION, progress)]
+            if panes:
+                frame = sort_by_group(pl.concat(panes), keys, max_parallelism)
+                written.append(Section("panes", Redistribution.KEYED, frame))
+            return written
+
+        return sections
+
+    def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
+        """Take the panes of own key groups, from subtasks that may have fired more or less far."""
+        writers = {
+            (range(first, end), watermark)
+            for frame in sections.get("progress", ())
+            for first, end, watermark in frame.rows()
+            if first < self._own_groups.stop and self._own_groups.start < end
+        }
+        self._watermark = max((watermark for _, watermark in writers), default=MIN_WATERMARK)
+        for groups, watermark in writers:
+            bins = self._bins if watermark == self._watermark else self._lagging_bins(watermark)
+            for frame in sections.get("panes", ()):
+                mine = frame.filter(pl.col(KEY_GROUP).is_between(groups.start, groups.stop - 1))
+                for pane, part in cut_by_pane(mine.drop(KEY_GROUP)):
+                    bins.add_partial(pane, part)
+        self._next_end = self._first_end(self._bins, self._watermark)
+        self.context.counters.state_rows = self._bins.rows
+
+    def _lagging_bins(self, watermark: int) -> Bins:
+        bins = self._empty_bins()
+        self._lagging.append((watermark, bins))
+        return bins
+
+    def _catch_up(self) -> None:
+        """Fire for lagging panes what the others have fired; no new row can belong there. Then they are equal."""
+        if not self._lagging:
+            return
+        for watermark, bins in self._lagging:
+            self._fire(bins, watermark, self._watermark)
+            for pane in bins:
+                self._bins.add_partial(pane, bins.partial(pane))
+        self._lagging.clear()
+        self._next_end = self._first_end(self._bins, self._watermark)
+        self.context.counters.state_rows = self._bins.rows
+
+    def _empty_bins(self) -> Bins:
+        aggregation = self._aggregation
+        fold = aggregation.merge if self._spec.input_is_partial else aggregation.fold
+        return Bins(fold, aggregation.merge, fold_rows=FOLD_ROWS if self._spec.keys else _UNKEYED_FOLD_ROWS)
+
+
+def cut_by_pane(partials: pl.DataFrame) -> list[tuple[int, pl.DataFrame]]:
+    """Partial results by the pane that they name."""
+    if partials.is_empty():
+        return []
+    return cut(partials.drop(PANE), partials.get_column(PANE).to_numpy(), 1)

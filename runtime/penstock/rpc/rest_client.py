@@ -1,0 +1,118 @@
+"""A client of the JobManager's REST interface, on the standard library alone."""
+
+import http.client
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any, TypeVar
+
+import msgspec
+
+from penstock.model.errors import RetryableError, UserError
+from penstock.model.views import CheckpointView, ClusterView, JobView
+
+_SECONDS = 5.0
+"""Answers come from memory; a JobManager that takes longer is in trouble."""
+
+_SUBMIT_SECONDS = 120.0
+"""A submission is stored first, and may copy the state that it starts from."""
+
+T = TypeVar("T")
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class UnreachableError(RetryableError):
+    """Nobody answers; a JobManager that is being restarted looks like this for a moment."""
+
+
+class _Problem(msgspec.Struct, frozen=True):
+    code: str
+    what: str
+    where: str | None = None
+    fix: str | None = None
+
+
+class RestClient:
+    """All calls block, for at most some seconds. UserError: the JobManager refused and says why."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/") if "://" in url else f"http://{url}".rstrip("/")
+
+    def health(self) -> dict[str, Any]:
+        """Answers when the JobManager does."""
+        return self._get("/healthz", dict[str, Any])
+
+    def cluster(self) -> ClusterView:
+        """Processes, slots and jobs."""
+        return self._get("/cluster", ClusterView)
+
+    def jobs(self) -> list[JobView]:
+        """All jobs, the newest last."""
+        return self._get("/jobs", list[JobView])
+
+    def job(self, job: str) -> JobView:
+        """One job."""
+        return self._get(f"/jobs/{_quoted(job)}", JobView)
+
+    def checkpoints(self, job: str) -> list[CheckpointView]:
+        """Of one job."""
+        return self._get(f"/jobs/{_quoted(job)}/checkpoints", list[CheckpointView])
+
+    def graph(self, job: str) -> bytes:
+        """JSON of the job graph that was submitted."""
+        return self._call("GET", f"/jobs/{_quoted(job)}/graph")
+
+    def submit(self, graph: bytes, *, name: str | None = None, origin: str | None = None) -> JobView:
+        """Start a job from the JSON of a job graph."""
+        given = {"name": name, "from": origin}
+        query = urllib.parse.urlencode({key: value for key, value in given.items() if value})
+        return self._post(f"/jobs?{query}" if query else "/jobs", graph, seconds=_SUBMIT_SECONDS)
+
+    def cancel(self, job: str) -> JobView:
+        """End it now; nothing happens when it has ended."""
+        return self._post(f"/jobs/{_quoted(job)}/cancel")
+
+    def stop(self, job: str) -> JobView:
+        """End it with a checkpoint to go on from."""
+        return self._post(f"/jobs/{_quoted(job)}/stop")
+
+    def checkpoint(self, job: str) -> JobView:
+        """Take a checkpoint now."""
+        return self._post(f"/jobs/{_quoted(job)}/checkpoint")
+
+    def _get(self, path: str, answer: type[T]) -> T:
+        return msgspec.json.decode(self._call("GET", path), type=answer)
+
+    def _post(self, path: str, body: bytes = b"", *, seconds: float = _SECONDS) -> JobView:
+        return msgspec.json.decode(self._call("POST", path, body, seconds=seconds), type=JobView)
+
+    def _call(self, method: str, path: str, body: bytes | None = None, *, seconds: float = _SECONDS) -> bytes:
+        request = urllib.request.Request(self.url + path, data=body, method=method)
+        if body is not None:
+            request.add_header("Content-Type", "application/json")
+        try:
+            with _OPENER.open(request, timeout=seconds) as response:
+                data: bytes = response.read()
+                return data
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _refusal(error.code, error.read(), self.url + path) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise UnreachableError(
+                "C002",
+                f"no JobManager answers at {self.url} ({getattr(error, 'reason', error)})",
+                fix="start one with `penstock jobmanager`, or name another with --jobmanager URL",
+            ) from error
+
+
+def _refusal(status: int, body: bytes, url: str) -> UserError | RetryableError:
+    try:
+        problem = msgspec.json.decode(body, type=_Problem)
+    except msgspec.DecodeError:
+        return UserError("C002", f"{url} answered {status}, and not as a JobManager does", fix="check the URL")
+    kind = RetryableError if status == 503 else UserError
+    return kind(problem.code, problem.what, where=problem.where, fix=problem.fix)
+
+
+def _quoted(job: str) -> str:
+    return urllib.parse.quote(job, safe="")

@@ -1,0 +1,22 @@
+"""Folders that survive a crash: a new name is durable only when the folder that holds it is flushed."""
+
+import itertools
+import os
+from pathlib import Path
+
+
+def make_folders(folder: Path) -> None:
+    """The folder and all above it, durably."""
+    missing = list(itertools.takewhile(lambda parent: not parent.exists(), (folder, *folder.parents)))
+    for new in reversed(missing):
+        new.mkdir(exist_ok=True)
+        flush_folder(new.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,48 @@
+"""A folder of a store, as a store of its own."""
+
+from collections.abc import Iterator
+
+from penstock.storage._paths import check_path, check_prefix
+from penstock.storage._port import ObjectInfo, ObjectStore
+
+
+class Prefixed:
+    """Every path lies below `prefix`; nothing outside of it can be reached."""
+
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        self._store = store
+        self._prefix = check_path(prefix.strip("/")) + "/"
+
+    @property
+    def uri(self) -> str:
+        """Opens the same folder in another process."""
+        return f"{self._store.uri.removesuffix('/')}/{self._prefix.removesuffix('/')}"
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write once; see the port."""
+        return self._store.create(self._inside(path), data)
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write; see the port."""
+        self._store.put(self._inside(path), data)
+
+    def get(self, path: str) -> bytes | None:
+        """The object, or None."""
+        return self._store.get(self._inside(path))
+
+    def get_range(self, path: str, offset: int, length: int) -> bytes:
+        """Part of an object."""
+        return self._store.get_range(self._inside(path), offset, length)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Objects below the prefix, with paths as this store knows them."""
+        cut = len(self._prefix)
+        for found in self._store.list(self._prefix + check_prefix(prefix)):
+            yield ObjectInfo(found.path[cut:], found.size)
+
+    def delete(self, path: str) -> None:
+        """Remove, if there."""
+        self._store.delete(self._inside(path))
+
+    def _inside(self, path: str) -> str:
+        return self._prefix + check_path(path)

@@ -1,0 +1,161 @@
+"""The chained operators of one subtask: a tree of direct calls.
+
+Rows go down the tree as they are emitted. Time, barriers and the end go down in pre-order, each operator before
+those that hang under it, so that what an operator emits because of them is in front of them everywhere.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import polars as pl
+
+from penstock.checkpoint.state_objects import Restored
+from penstock.exchange.gates import Gate
+from penstock.model.elements import Barrier, Element
+from penstock.model.errors import PenstockError
+from penstock.model.ids import CheckpointId, Uid
+from penstock.model.specs import Operator as OperatorDescription
+from penstock.model.tasks import ChainLink
+from penstock.operators.base import Operator, OperatorContext, Snapshot
+
+MakeOperator = Callable[[OperatorDescription, OperatorContext], Operator]
+
+
+class Node:
+    """One operator, its children in the chain and the gates that its rows leave by. Is its own `Output`."""
+
+    def __init__(self, description: OperatorDescription, operator: Operator, context: OperatorContext) -> None:
+        self.description, self.operator, self.context = description, operator, context
+        self.counters = context.counters
+        self.children: list[Node] = []
+        self.gates: list[Gate] = []
+
+    def receive(self, frame: pl.DataFrame, port: int = 0) -> None:
+        """Rows for the operator."""
+        self.counters.rows_in += frame.height
+        self.operator.on_batch(frame, port)
+
+    def emit(self, frame: pl.DataFrame) -> None:
+        """Rows from the operator."""
+        if not frame.height:
+            return
+        self.counters.rows_out += frame.height
+        for child in self.children:
+            child.receive(frame)
+        for gate in self.gates:
+            gate.emit(frame)
+
+    def pass_watermark(self, time: int) -> None:
+        """Event time has advanced behind this operator."""
+        for child in self.children:
+            child.on_watermark(time)
+        for gate in self.gates:
+            gate.watermark(time)
+
+    def on_watermark(self, time: int) -> None:
+        """Event time has advanced in front of this operator."""
+        passed = self.operator.on_watermark(time)
+        if passed is not None:
+            self.pass_watermark(passed)
+
+    def walk(self) -> "Iterator[Node]":
+        """This operator and all under it, in pre-order."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+class Chain:
+    """All operators of a subtask."""
+
+    def __init__(
+        self,
+        links: Sequence[ChainLink],
+        gates: Mapping[int, Sequence[Gate]],
+        *,
+        make_operator: MakeOperator,
+        make_context: Callable[[Uid], OperatorContext],
+    ) -> None:
+        nodes: list[Node] = []
+        for index, link in enumerate(links):
+            context = make_context(link.operator.uid)
+            node = Node(link.operator, make_operator(link.operator, context), context)
+            node.gates.extend(gates.get(index, ()))
+            if link.parent is not None:
+                nodes[link.parent].children.append(node)
+            nodes.append(node)
+        self.head = nodes[0]
+        self.nodes = tuple(self.head.walk())
+        self.gates = tuple(gate for node in self.nodes for gate in node.gates)
+        # Asked at every turn, and most operators have nothing to say.
+        self._paced = self._overriding("ready_in_us")
+        self._timed = self._overriding("next_processing_time")
+
+    @property
+    def full(self) -> bool:
+        """Some output has no room."""
+        return any(gate.full for gate in self.gates)
+
+    @property
+    def ready_in_us(self) -> int:
+        """How long until every operator takes rows."""
+        return max((operator.ready_in_us() for operator in self._paced), default=0)
+
+    def open(self, restored: Restored) -> None:
+        """Open every operator, the last ones first: an operator may emit as soon as it is open."""
+        for node in reversed(self.nodes):
+            node.operator.open(node.context, node)
+        for node in reversed(self.nodes):
+            if sections := restored.get(node.description.uid):
+                node.operator.restore(sections)
+
+    def barrier(self, barrier: Barrier) -> list[tuple[Uid, Snapshot]]:
+        """Cut here: operators empty what must be in front, remember their state, and the barrier goes on."""
+        for node in self.nodes:
+            node.operator.on_barrier()
+        snapshots = [(node.description.uid, node.operator.snapshot(barrier.checkpoint)) for node in self.nodes]
+        self.control(barrier)
+        return snapshots
+
+    def control(self, element: Element) -> None:
+        """To all gates."""
+        for gate in self.gates:
+            gate.control(element)
+
+    def end(self) -> None:
+        """All input has ended and the last watermark is through."""
+        for node in self.nodes:
+            node.operator.on_end()
+
+    def committed(self, checkpoint: CheckpointId) -> None:
+        """The checkpoint is in the journal."""
+        for node in self.nodes:
+            node.operator.on_committed(checkpoint)
+
+    def next_processing_time(self) -> int | None:
+        """The earliest wall-clock time that an operator waits for."""
+        times = [time for operator in self._timed if (time := operator.next_processing_time()) is not None]
+        return min(times, default=None)
+
+    def on_processing_time(self, now_us: int) -> None:
+        """Wall-clock time that somebody waited for has come."""
+        for operator in self._timed:
+            due = operator.next_processing_time()
+            if due is not None and due <= now_us:
+                operator.on_processing_time(now_us)
+
+    def flush(self, now: float, *, input_paused: bool) -> float | None:
+        """Let batches leave that are due; the seconds until the next one is."""
+        waits = [wait for gate in self.gates if (wait := gate.flush(now, input_paused=input_paused)) is not None]
+        return min(waits, default=None)
+
+    def _overriding(self, method: str) -> tuple[Operator, ...]:
+        operators = (node.operator for node in self.nodes)
+        return tuple(each for each in operators if getattr(type(each), method) is not getattr(Operator, method))
+
+    def close(self) -> None:
+        """Release everything, whatever happens on the way."""
+        for node in self.nodes:
+            try:
+                node.operator.close()
+            except (PenstockError, OSError):
+                continue

@@ -1,0 +1,159 @@
+"""One slot of a TaskManager: keeps a warm process behind it and carries messages both ways.
+
+    starting -> ready -> deployed -> starting ...
+
+Owns: which process is behind the slot, what it was told to run, and the end of it.
+Invariant: a process runs one deployment in its life, and every deployment that ends without saying why is
+reported as failed, once.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from penstock.config import BoundLogger
+from penstock.model.clocks import Clock
+from penstock.model.ids import Attempt, JobId, SlotId
+from penstock.model.messages import (
+    Cancel,
+    Committed,
+    Deploy,
+    Failed,
+    FromSlot,
+    Heartbeat,
+    InputEnded,
+    SlotInfo,
+    SlotReady,
+    SlotReport,
+    ToJobManager,
+    ToTaskManager,
+)
+from penstock.taskmanager.slot_processes import SlotLauncher, SlotProcess, describe_exit
+
+_CRASH_LOOP_SECONDS = 1.0
+"""A process that ends sooner than this without a deployment would end again: the next one waits as long."""
+
+
+class SlotRelay:
+    """Call `run` once; `deliver` and `reset` at any time from the same loop."""
+
+    def __init__(
+        self,
+        slot: SlotId,
+        launcher: SlotLauncher,
+        tell: Callable[[ToJobManager], None],
+        clock: Clock,
+        *,
+        stuck_after_seconds: float,
+    ) -> None:
+        self.slot = slot
+        self.ready = asyncio.Event()
+        """A process has announced itself and has no deployment yet."""
+        self.info: SlotInfo | None = None
+        self.report: SlotReport | None = None
+        self._launcher, self._tell, self._clock = launcher, tell, clock
+        self._stuck_after_seconds = stuck_after_seconds
+        self._process: SlotProcess | None = None
+        self._deployment: tuple[JobId, Attempt] | None = None
+        self._end_is_known = False
+        self._logger = BoundLogger(logging.getLogger(__name__), {"slot": str(slot)})
+
+    async def run(self) -> None:
+        """Start processes, one after the other, until cancelled; the last one ends with it."""
+        while True:
+            started = self._clock.monotonic()
+            process = self._process = await self._launcher.launch(self.slot)
+            try:
+                async for message in process.messages():
+                    self._on_message(process, message)
+            except BaseException:
+                process.kill()
+                await process.exit_code()
+                raise
+            code = await process.exit_code()
+            deployed = self._deployment is not None
+            self._on_exit(process, code)
+            if not deployed and self._clock.monotonic() - started < _CRASH_LOOP_SECONDS:
+                await asyncio.sleep(_CRASH_LOOP_SECONDS)
+
+    def deliver(self, message: ToTaskManager) -> None:
+        """From the JobManager. What belongs to another attempt than the slot's own is dropped."""
+        if isinstance(message, Deploy):
+            self._deploy(message)
+        elif isinstance(message, Cancel):
+            job, attempt = self._deployment or (None, 0)
+            if job == message.job and attempt <= message.attempt:
+                self._end("cancelled")
+        elif self._process is not None and self._deployment == (message.job, message.attempt):
+            self._process.send(message)
+
+    async def reset(self) -> None:
+        """End what the slot runs; returns when a fresh process is ready."""
+        if self._deployment is not None:
+            self._end("reset")
+        await self.ready.wait()
+
+    def _deploy(self, message: Deploy) -> None:
+        job, attempt = message.deployment.job, message.deployment.attempt
+        if self._deployment == (job, attempt):
+            return
+        if self._process is None or not self.ready.is_set():
+            reason = "the slot's process was being replaced when the deployment arrived"
+            self._tell(Failed(job=job, attempt=attempt, slot=self.slot, subtask=None, code="C005", reason=reason))
+            if self._deployment is not None:
+                self._end("a newer attempt arrived")
+            return
+        self.ready.clear()
+        self._deployment, self._end_is_known = (job, attempt), False
+        self._process.send(message)
+
+    def _end(self, why: str) -> None:
+        self._end_is_known = True
+        self._logger.info("slot process ends", extra={"why": why})
+        if self._process is not None:
+            self._process.kill()
+
+    def _on_message(self, process: SlotProcess, message: FromSlot | SlotReady) -> None:
+        if isinstance(message, SlotReady):
+            self.info = message.info
+            self.ready.set()
+            self._logger.info("slot process ready", extra={"pid": process.pid, "address": message.info.address})
+            self._tell(message)
+        elif self._end_is_known:
+            return
+        elif isinstance(message, SlotReport):
+            self.report = message
+            if message.stuck_seconds > self._stuck_after_seconds:
+                self._fail_stuck(message)
+        else:
+            self._end_is_known = isinstance(message, Failed)
+            if isinstance(message, InputEnded | Committed) and self.report is not None:
+                # These may be the last words of a job: its figures must be there before them.
+                self._tell(Heartbeat(task_manager=self.slot.task_manager, reports=(self.report,)))
+            self._tell(message)
+
+    def _fail_stuck(self, report: SlotReport) -> None:
+        subtasks = ", ".join(str(task.subtask) for task in report.tasks)
+        reason = f"{subtasks} has not yielded for {report.stuck_seconds:.0f} s; it is here:\n{report.stuck_stack}"
+        self._fail("P008", reason.rstrip())
+        self._end("stuck")
+
+    def _on_exit(self, process: SlotProcess, code: int) -> None:
+        how = describe_exit(code)
+        if self._deployment is not None and not self._end_is_known:
+            self._fail("P009", f"process {process.pid} of slot {self.slot} {_was(how)}")
+        elif self._deployment is None:
+            self._logger.warning("slot process ended", extra={"pid": process.pid, "how": how})
+        self._process = self._deployment = self.info = self.report = None
+        self._end_is_known = False
+        self.ready.clear()
+
+    def _fail(self, code: str, reason: str) -> None:
+        assert self._deployment is not None
+        job, attempt = self._deployment
+        self._logger.warning("deployment failed", extra={"job": job, "attempt": attempt, "reason": reason})
+        self._tell(Failed(job=job, attempt=attempt, slot=self.slot, subtask=None, code=code, reason=reason))
+
+
+def _was(how: str) -> str:
+    return f"was {how}" if how.startswith("killed") else how

@@ -1,0 +1,403 @@
+"""One slot: the tasks of one deployment, their channels and links, driven turn by turn on one thread.
+
+Owns: everything between the network and the chains. `run_once` gives every task a turn and returns how long the
+caller may wait; frames, messages and finished background work come in between turns, on the same thread.
+Does not own: sockets, threads, processes. Around it is a slot process, or the simulation.
+Invariant: nothing of another job or attempt gets in; after a failure nothing gets out.
+"""
+
+import traceback
+from collections.abc import Callable
+from functools import partial
+
+from penstock.checkpoint import state_objects
+from penstock.exchange import wire
+from penstock.exchange.channels import ReceiveChannel, SendChannel
+from penstock.exchange.gates import Gate
+from penstock.exchange.partitioners import make_partitioner
+from penstock.exchange.ports import Buffer, Link, Transport
+from penstock.model import messages, tasks
+from penstock.model.clocks import Clock
+from penstock.model.elements import Barrier, Element
+from penstock.model.errors import FatalJobError, PenstockError, UserError
+from penstock.model.handles import StateHandle
+from penstock.model.ids import Attempt, ChannelId, CheckpointId, JobId, SlotId, SubtaskId, Uid
+from penstock.operators.base import OperatorContext, Snapshot
+from penstock.state.key_groups import group_range
+from penstock.storage import ObjectStore
+from penstock.taskmanager.chain import Chain, MakeOperator
+from penstock.taskmanager.ports import Background
+from penstock.taskmanager.task import Outcome, RunningTask
+
+STEPS_PER_TURN = 8
+"""Elements that one task handles before the next gets its turn and frames are read."""
+
+Report = Callable[[messages.FromSlot], None]
+Restored = dict[SubtaskId, state_objects.Restored]
+
+
+class Slot:
+    """Takes one deployment in its life. Is the `LinkHandler` of its transport."""
+
+    transport: Transport
+
+    def __init__(
+        self,
+        slot: SlotId,
+        *,
+        clock: Clock,
+        background: Background,
+        open_store: Callable[[str], ObjectStore],
+        make_operator: MakeOperator,
+        report: Report,
+    ) -> None:
+        self.id = slot
+        self.failed = False
+        self._clock, self._background, self._report = clock, background, report
+        self._open_store, self._make_operator = open_store, make_operator
+        self._deployment: tasks.Deployment | None = None
+        self._store: ObjectStore | None = None
+        self._tasks: list[RunningTask] = []
+        self._send: dict[ChannelId, SendChannel] = {}
+        self._receive: dict[ChannelId, tuple[ReceiveChannel, wire.ElementCodec, SlotId]] = {}
+        self._outgoing: dict[str, Link] = {}
+        self._incoming: dict[Link, SlotId] = {}
+        self._early: list[tuple[Link, JobId, Attempt, SlotId]] = []
+        """Links of peers that were deployed before us. They send nothing until they are granted credit."""
+
+    # ------------------------------------------------------------ messages
+
+    def on_message(self, message: messages.ToSlot) -> None:
+        """From the JobManager, by way of the TaskManager."""
+        if isinstance(message, messages.Deploy):
+            self._guarded(lambda: self._deploy(message.deployment))
+            return
+        current = self._deployment
+        if self.failed or current is None or (message.job, message.attempt) != (current.job, current.attempt):
+            return
+        match message:
+            case messages.Trigger(checkpoint=checkpoint, kind=kind):
+                barrier = Barrier(checkpoint, kind)
+                for task in self._tasks:
+                    if task.is_source:
+                        self._guarded(partial(task.inject, barrier), task)
+            case messages.Commit(checkpoint=checkpoint):
+                for task in self._tasks:
+                    self._guarded(partial(task.chain.committed, checkpoint), task)
+                if not self.failed:
+                    self._report_progress()
+                    self._report(
+                        messages.Committed(
+                            job=current.job, attempt=current.attempt, checkpoint=checkpoint, slot=self.id
+                        )
+                    )
+            case messages.Abort(checkpoint=checkpoint):
+                for task in self._tasks:
+                    task.abort(checkpoint)
+
+    # ------------------------------------------------------------ the turn
+
+    def run_once(self) -> float | None:
+        """Let every task work. Returns 0.0: again at once; else the seconds to wait; None: until something comes."""
+        if self.failed:
+            return None
+        worked, waits = False, list[float]()
+        for task in self._tasks:
+            now = self._clock.monotonic()
+            outcome = self._turn(task, now)
+            if outcome is None:
+                return None
+            worked = worked or outcome is Outcome.WORKED
+            flush_wait = task.chain.flush(now, input_paused=outcome is Outcome.STARVED)
+            waits.extend(wait for wait in (flush_wait, task.wait(now)) if wait is not None)
+        for channel in self._send.values():
+            worked = channel.pump() or worked
+        return 0.0 if worked else min(waits, default=None)
+
+    def _turn(self, task: RunningTask, now: float) -> Outcome | None:
+        outcome = Outcome.WORKED
+        try:
+            task.on_processing_time()
+            for _ in range(STEPS_PER_TURN):
+                outcome = task.step(now)
+                if outcome is not Outcome.WORKED:
+                    break
+                now = self._clock.monotonic()
+        except Exception as error:
+            self._fail(error, task.subtask)
+            return None
+        return outcome
+
+    # ------------------------------------------------------------ deployment
+
+    def _deploy(self, deployment: tasks.Deployment) -> None:
+        if self._deployment is not None:
+            raise FatalJobError("C011", f"slot {self.id} already runs {self._deployment.job}")
+        self._deployment = deployment
+        store = self._store = self._open_store(deployment.store)
+        for task in deployment.tasks:
+            for channel in task.inputs:
+                receiver = ReceiveChannel(channel.channel, channel.port, deployment.settings.exchange)
+                self._receive[channel.channel] = (receiver, wire.ElementCodec(channel.schema), channel.slot)
+        for link, job, attempt, sender in self._early:
+            self._admit(link, job, attempt, sender)
+        self._early.clear()
+        gates = {task.subtask: self._make_gates(deployment, task) for task in deployment.tasks}
+        self._background.submit(
+            lambda: {task.subtask: _load(store, task) for task in deployment.tasks},
+            lambda restored: self._guarded(lambda: self._open_tasks(deployment, gates, restored)),
+        )
+
+    def _open_tasks(
+        self,
+        deployment: tasks.Deployment,
+        gates: dict[SubtaskId, dict[int, list[Gate]]],
+        restored: Restored | Exception,
+    ) -> None:
+        if isinstance(restored, Exception):
+            raise restored
+        running = []
+        for task in deployment.tasks:
+            chain = Chain(
+                task.chain,
+                gates[task.subtask],
+                make_operator=self._make_operator,
+                make_context=partial(self._make_context, deployment, task),
+            )
+            chain.open(restored[task.subtask])
+            running.append(
+                RunningTask(
+                    task.subtask,
+                    chain,
+                    [self._receive[channel.channel][0] for channel in task.inputs],
+                    clock=self._clock,
+                    max_rows=deployment.settings.exchange.batch_rows,
+                    on_snapshot=self._take_snapshot,
+                    on_ended=self._on_ended,
+                )
+            )
+        self._tasks = running
+        self._report(messages.Running(job=deployment.job, attempt=deployment.attempt, slot=self.id))
+
+    def _make_context(self, deployment: tasks.Deployment, task: tasks.Task, uid: Uid) -> OperatorContext:
+        return OperatorContext(
+            job=deployment.job,
+            attempt=deployment.attempt,
+            uid=uid,
+            subtask=task.subtask,
+            parallelism=task.parallelism,
+            max_parallelism=task.max_parallelism,
+            clock=self._clock,
+            settings=deployment.settings,
+        )
+
+    def _make_gates(self, deployment: tasks.Deployment, task: tasks.Task) -> dict[int, list[Gate]]:
+        gates: dict[int, list[Gate]] = {}
+        for edge in task.outputs:
+            codec = wire.ElementCodec(edge.schema)
+            channels = [self._make_send_channel(deployment, channel, codec) for channel in edge.channels]
+            partitioner = make_partitioner(
+                edge.partitioning,
+                channels=len(channels),
+                routing=edge.routing,
+                sender_index=task.subtask.index,
+            )
+            gates.setdefault(edge.producer, []).append(Gate(partitioner, channels, self._clock.monotonic))
+        return gates
+
+    def _make_send_channel(
+        self, deployment: tasks.Deployment, channel: tasks.OutputChannel, codec: wire.ElementCodec
+    ) -> SendChannel:
+        settings = deployment.settings.exchange
+        if channel.slot == self.id:
+            receiver = self._receive[channel.channel][0]
+
+            def hand_over(sequence: int, element: Element, size: int) -> int:
+                receiver.put(sequence, element, size)
+                return size
+
+            sender = SendChannel(channel.channel, settings, deliver=hand_over, writable=lambda: True)
+            receiver.grant = sender.add_credit
+            receiver.open()
+        else:
+            link = self._outgoing.get(channel.address)
+            if link is None:
+                link = self.transport.connect(channel.address, deployment.job, deployment.attempt, self.id)
+                self._outgoing[channel.address] = link
+            deliver = partial(_send_element, link, codec, deployment.attempt, channel.channel)
+            sender = SendChannel(channel.channel, settings, deliver=deliver, writable=partial(_is_writable, link))
+        self._send[channel.channel] = sender
+        return sender
+
+    # ------------------------------------------------------------ links
+
+    def on_accept(self, link: Link, job: JobId, attempt: Attempt, sender: SlotId) -> None:
+        """Another slot has connected."""
+        if self._deployment is None:
+            self._early.append((link, job, attempt, sender))
+        else:
+            self._admit(link, job, attempt, sender)
+
+    def on_frame(self, link: Link, header: Buffer, body: memoryview) -> None:
+        """An element for one of our tasks, or credit for one of our senders."""
+        if self.failed:
+            return
+        frame = wire.unpack_header(header)
+        if self._deployment is None or frame.attempt != self._deployment.attempt:
+            return
+        try:
+            if frame.kind is wire.FrameKind.CREDIT:
+                self._send[frame.channel].add_credit(wire.unpack_credit(body))
+                return
+            receiver, codec, _ = self._receive[frame.channel]
+            size = frame.length if frame.kind is wire.FrameKind.BATCH else 0
+            receiver.put(frame.sequence, codec.decode(frame.kind, body), size)
+        except Exception as error:
+            self._fail(error, None)
+
+    def on_lost(self, link: Link, reason: str) -> None:
+        """A connection broke: whatever is missing from it, the region has failed."""
+        self._early = [early for early in self._early if early[0] is not link]
+        peer = self._incoming.pop(link, None)
+        address = next((address for address, known in self._outgoing.items() if known is link), None)
+        if peer is None and address is None:
+            return
+        lost = PenstockError("C012", f"connection to {peer or address} is lost: {reason}")
+        self._fail(lost, None, secondary=True)
+
+    def _admit(self, link: Link, job: JobId, attempt: Attempt, sender: SlotId) -> None:
+        deployment = self._deployment
+        if deployment is None or (job, attempt) != (deployment.job, deployment.attempt):
+            link.close()
+            return
+        self._incoming[link] = sender
+        for receiver, _, slot in self._receive.values():
+            if slot == sender:
+                receiver.grant = partial(_send_credit, link, attempt, receiver.id)
+                receiver.open()
+
+    # ------------------------------------------------------------ snapshots, end, failure
+
+    def _take_snapshot(self, task: RunningTask, barrier: Barrier, snapshots: list[tuple[Uid, Snapshot]]) -> None:
+        deployment, store = self._deployment, self._store
+        if deployment is None or store is None:
+            return
+        attempt, subtask, checkpoint = deployment.attempt, task.subtask, barrier.checkpoint
+
+        def upload() -> StateHandle:
+            sections = [(uid, section) for uid, snapshot in snapshots for section in snapshot()]
+            return state_objects.write(store, checkpoint, attempt, subtask, sections)
+
+        self._background.submit(upload, partial(self._acknowledge, deployment.job, attempt, checkpoint, subtask))
+
+    def _acknowledge(
+        self,
+        job: JobId,
+        attempt: Attempt,
+        checkpoint: CheckpointId,
+        subtask: SubtaskId,
+        result: StateHandle | Exception,
+    ) -> None:
+        if self.failed:
+            return
+        if isinstance(result, Exception):
+            reason = _explain(result)
+            self._report(
+                messages.Declined(job=job, attempt=attempt, checkpoint=checkpoint, subtask=subtask, reason=reason)
+            )
+        else:
+            self._report(
+                messages.Acknowledged(job=job, attempt=attempt, checkpoint=checkpoint, subtask=subtask, handle=result)
+            )
+
+    def _on_ended(self, subtask: SubtaskId) -> None:
+        if self._deployment is not None:
+            job, attempt = self._deployment.job, self._deployment.attempt
+            self._report_progress()
+            self._report(messages.InputEnded(job=job, attempt=attempt, subtask=subtask))
+
+    def _guarded(self, work: Callable[[], None], task: RunningTask | None = None) -> None:
+        if self.failed:
+            return
+        try:
+            work()
+        except Exception as error:
+            self._fail(error, task.subtask if task else None)
+
+    def _fail(self, error: Exception, subtask: SubtaskId | None, *, secondary: bool = False) -> None:
+        if self.failed or self._deployment is None:
+            return
+        self.failed = True
+        self._report(
+            messages.Failed(
+                job=self._deployment.job,
+                attempt=self._deployment.attempt,
+                slot=self.id,
+                subtask=subtask,
+                code=error.code if isinstance(error, PenstockError) else "C013",
+                reason=_explain(error),
+                secondary=secondary,
+                fatal=isinstance(error, UserError | FatalJobError),
+            )
+        )
+        for link in [*self._outgoing.values(), *self._incoming]:
+            link.close()
+        for task in self._tasks:
+            task.chain.close()
+
+    # ------------------------------------------------------------ report
+
+    def _report_progress(self) -> None:
+        """Out of turn: what follows may be the last that is heard of this slot, and its figures should be right."""
+        if report := self.report():
+            self._report(report)
+
+    def report(self) -> messages.SlotReport | None:
+        """How far the tasks are; None before a deployment. Safe from another thread."""
+        if self._deployment is None:
+            return None
+        return messages.SlotReport(
+            job=self._deployment.job,
+            attempt=self._deployment.attempt,
+            slot=self.id,
+            tasks=tuple(task.metrics() for task in self._tasks),
+        )
+
+
+def _load(store: ObjectStore, task: tasks.Task) -> state_objects.Restored:
+    return state_objects.read(
+        store,
+        task.restore,
+        groups=group_range(task.subtask.index, task.parallelism, task.max_parallelism),
+        index=task.subtask.index,
+        parallelism=task.parallelism,
+        uids={link.operator.uid for link in task.chain},
+    )
+
+
+def _send_element(
+    link: Link,
+    codec: wire.ElementCodec,
+    attempt: Attempt,
+    channel: ChannelId,
+    sequence: int,
+    element: Element,
+    _: int,
+) -> int:
+    kind, body = codec.encode(element)
+    link.send([wire.pack_header(kind, attempt, channel, sequence, len(body)), body])
+    return len(body) if kind is wire.FrameKind.BATCH else 0
+
+
+def _send_credit(link: Link, attempt: Attempt, channel: ChannelId, amount: int) -> None:
+    link.send([wire.credit_frame(attempt, channel, amount)])
+
+
+def _is_writable(link: Link) -> bool:
+    return link.writable
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, PenstockError):
+        return error.render()
+    return "".join(traceback.format_exception(error)).rstrip()

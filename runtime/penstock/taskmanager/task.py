@@ -1,0 +1,228 @@
+"""One running subtask: takes elements from its channels, or rows from its source, and drives its chain.
+
+Owns: which channel is read next, alignment, event time of the subtask.
+Does not own: the network, uploads, the loop. `step` does one piece of work and never waits.
+Invariant: barriers, watermarks and rows are handled one at a time on one thread, in the order of their channel.
+"""
+
+import enum
+from collections.abc import Callable, Sequence
+
+from penstock.checkpoint.alignment import Aligned, Aligner, Stale
+from penstock.exchange.channels import ReceiveChannel
+from penstock.model.clocks import MAX_WATERMARK, MIN_WATERMARK, Clock
+from penstock.model.elements import Barrier, BarrierKind, Batch, EndOfInput, Idleness, Watermark
+from penstock.model.ids import ChannelId, CheckpointId, SubtaskId, Uid
+from penstock.model.messages import OperatorMetrics, TaskMetrics
+from penstock.operators.base import Snapshot
+from penstock.operators.sources import SourceOperator
+from penstock.operators.valve import Valve, ValveChange
+from penstock.taskmanager.chain import Chain
+
+TakeSnapshot = Callable[["RunningTask", Barrier, list[tuple[Uid, Snapshot]]], None]
+
+
+class Outcome(enum.Enum):
+    """What a step came to."""
+
+    WORKED = "worked"
+    STARVED = "starved"
+    """Nothing to do until input or time comes."""
+    BLOCKED = "blocked"
+    """There may be input, but an output has no room."""
+
+
+class RunningTask:
+    """A subtask after it was opened."""
+
+    def __init__(
+        self,
+        subtask: SubtaskId,
+        chain: Chain,
+        inputs: Sequence[ReceiveChannel],
+        *,
+        clock: Clock,
+        max_rows: int,
+        on_snapshot: TakeSnapshot,
+        on_ended: Callable[[SubtaskId], None],
+    ) -> None:
+        self.subtask, self.chain = subtask, chain
+        self.ended = False
+        self._inputs = tuple(inputs)
+        self._clock, self._max_rows = clock, max_rows
+        self._on_snapshot, self._on_ended = on_snapshot, on_ended
+        self._aligner = Aligner(channel.id for channel in inputs)
+        self._valve: Valve[ChannelId] = Valve(channel.id for channel in inputs)
+        self._next_input = 0
+        self._open_inputs = len(self._inputs)
+        self._last_barrier = CheckpointId(0)
+        self._watermark = MIN_WATERMARK
+        self._source = chain.head.operator if isinstance(chain.head.operator, SourceOperator) else None
+        self._source_due = 0.0
+        self._held_until = 0.0
+        self._busy_seconds = 0.0
+        self._blocked_seconds = 0.0
+        self._reported_at = clock.monotonic()
+        self._blocked_since: float | None = None
+
+    # ------------------------------------------------------------ work
+
+    def step(self, now: float) -> Outcome:
+        """Handle one element or read one batch."""
+        if self.chain.full or self._is_held(now):
+            if self._blocked_since is None:
+                self._blocked_since = now
+            return Outcome.BLOCKED
+        if self._blocked_since is not None:
+            self._blocked_seconds += now - self._blocked_since
+            self._blocked_since = None
+        worked = self._read_source(now) if self._source is not None else self._take_element()
+        if worked:
+            self._busy_seconds += self._clock.monotonic() - now
+            return Outcome.WORKED
+        return Outcome.STARVED
+
+    def wait(self, now: float) -> float | None:
+        """Seconds until this task wants a step without being told that input, or room for output, came."""
+        waits = []
+        if self._held_until > now:
+            waits.append(self._held_until - now)
+        elif self._source is not None and not self.ended and self._blocked_since is None:
+            waits.append(max(0.0, self._source_due - now))
+        due_us = self.chain.next_processing_time()
+        if due_us is not None:
+            waits.append(max(0.0, (due_us - self._clock.now_us()) / 1_000_000))
+        return min(waits, default=None)
+
+    def _is_held(self, now: float) -> bool:
+        """Whether an operator of the chain, a sink with a pace of its own, takes nothing yet."""
+        if now >= self._held_until and (wait_us := self.chain.ready_in_us):
+            self._held_until = now + wait_us / 1_000_000
+        return now < self._held_until
+
+    def on_processing_time(self) -> None:
+        """Run what is due by the wall clock."""
+        due_us = self.chain.next_processing_time()
+        if due_us is not None and due_us <= (now_us := self._clock.now_us()):
+            self.chain.on_processing_time(now_us)
+
+    def _read_source(self, now: float) -> bool:
+        source = self._source
+        if source is None or self.ended or now < self._source_due:
+            return False
+        result = source.poll()
+        if result.watermark is not None:
+            self._advance(result.watermark, through_head=False)
+        if result.idle is not None:
+            self.chain.control(Idleness(result.idle))
+        if result.ended:
+            self._end()
+        if result.wait_us:
+            self._source_due = now + result.wait_us / 1_000_000
+        return result.emitted or result.ended
+
+    def _take_element(self) -> bool:
+        count = len(self._inputs)
+        blocked = self._aligner.blocked
+        for turn in range(count):
+            channel = self._inputs[(self._next_input + turn) % count]
+            if channel and channel.id not in blocked:
+                self._next_input = (self._next_input + turn + 1) % count
+                self._handle(channel)
+                return True
+        return False
+
+    def _handle(self, channel: ReceiveChannel) -> None:
+        match channel.take(self._max_rows):
+            case Batch(frame):
+                self.chain.head.receive(frame, channel.port)
+            case Watermark(time):
+                self._apply(self._valve.on_watermark(channel.id, time))
+            case Idleness(idle):
+                self._apply(self._valve.on_idleness(channel.id, idle))
+            case Barrier() as barrier:
+                self._on_barrier(channel, barrier)
+            case EndOfInput():
+                self._open_inputs -= 1
+                self._apply(self._valve.on_end(channel.id))
+                if not self._open_inputs:
+                    self._end()
+
+    # ------------------------------------------------------------ time and the end
+
+    def _apply(self, change: ValveChange) -> None:
+        if change.watermark is not None:
+            self._advance(change.watermark, through_head=True)
+        if change.idle is not None:
+            self.chain.control(Idleness(change.idle))
+
+    def _advance(self, watermark: int, *, through_head: bool) -> None:
+        self._watermark = watermark
+        if through_head:
+            self.chain.head.on_watermark(watermark)
+        else:
+            self.chain.head.pass_watermark(watermark)
+
+    def _end(self) -> None:
+        if self._watermark != MAX_WATERMARK:
+            self._advance(MAX_WATERMARK, through_head=self._source is None)
+        self.chain.end()
+        self.chain.control(EndOfInput())
+        self.ended = True
+        self._on_ended(self.subtask)
+
+    # ------------------------------------------------------------ barriers
+
+    @property
+    def is_source(self) -> bool:
+        """Barriers start here."""
+        return self._source is not None
+
+    def inject(self, barrier: Barrier) -> None:
+        """Sources only: the coordinator wants a barrier here and now."""
+        if barrier.checkpoint <= self._last_barrier or self._source is None:
+            return
+        self._last_barrier = barrier.checkpoint
+        self._on_snapshot(self, barrier, self.chain.barrier(barrier))
+        if barrier.kind is BarrierKind.STOP:
+            self._source.stop_emitting()
+
+    def abort(self, checkpoint: CheckpointId) -> None:
+        """The checkpoint was given up: read blocked channels again."""
+        self._aligner.abort(checkpoint)
+
+    def _on_barrier(self, channel: ReceiveChannel, barrier: Barrier) -> None:
+        match self._aligner.on_barrier(channel.id, barrier):
+            case Aligned(aligned):
+                self._on_snapshot(self, aligned, self.chain.barrier(aligned))
+            case Stale(stale, forward=True):
+                self.chain.control(stale)
+
+    # ------------------------------------------------------------ report
+
+    def metrics(self) -> TaskMetrics:
+        """Counters since the start, shares since the last report. Called from the reporter's thread."""
+        now = self._clock.monotonic()
+        elapsed = max(1e-9, now - self._reported_at)
+        blocked = self._blocked_seconds + (now - self._blocked_since if self._blocked_since is not None else 0.0)
+        busy, self._busy_seconds, self._blocked_seconds, self._reported_at = self._busy_seconds, 0.0, 0.0, now
+        if self._blocked_since is not None:
+            self._blocked_since = now
+        return TaskMetrics(
+            subtask=self.subtask,
+            operators=tuple(
+                OperatorMetrics(
+                    uid=node.description.uid,
+                    rows_in=node.counters.rows_in,
+                    rows_out=node.counters.rows_out,
+                    late_rows=node.counters.late_rows,
+                    bad_rows=node.counters.bad_rows,
+                    state_rows=node.counters.state_rows,
+                )
+                for node in self.chain.nodes
+            ),
+            watermark=self._watermark,
+            busy=min(1.0, busy / elapsed),
+            backpressured=min(1.0, blocked / elapsed),
+            ended=self.ended,
+        )

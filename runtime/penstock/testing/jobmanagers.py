@@ -1,0 +1,120 @@
+"""A JobManager in virtual time: the engine's own core, shell and recovery, over simulated calls and storage."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from penstock.config import LinkSettings
+from penstock.graph import JobGraph
+from penstock.jobmanager.core import Core
+from penstock.jobmanager.events import Command, Event
+from penstock.jobmanager.server import JobManager as Service
+from penstock.jobmanager.shell import Shell
+from penstock.jobmanager.state_dir import GRAPH, StateDir
+from penstock.model.errors import RetryableError
+from penstock.model.ids import JobId
+from penstock.model.views import CheckpointView, ClusterView, JobView
+from penstock.storage import ObjectStore
+from penstock.testing.calls import Calls, Channel, Server
+from penstock.testing.processes import Process, VirtualLoop
+from penstock.testing.stores import FaultyStore
+from penstock.testing.taskmanagers import JOBMANAGER
+from penstock.testing.watching import Watcher
+
+
+class SimulatedStateDir(StateDir):
+    """The state of one job, in a store instead of a directory; it outlives the JobManagers that use it."""
+
+    def __init__(self, store: FaultyStore) -> None:
+        super().__init__(Path("simulated"))
+        self._store = store
+        self._jobs: dict[JobId, None] = {}
+
+    def store(self, job: JobId) -> ObjectStore:
+        """There is only one job."""
+        self._jobs[job] = None
+        return self._store
+
+    def job_ids(self) -> list[JobId]:
+        """Whatever has a graph."""
+        return list(self._jobs) if self._store.inner.get(GRAPH) is not None else []
+
+
+class WatchedCore:
+    """A core whose every step is looked at."""
+
+    def __init__(self, core: Core, watcher: Watcher, leads: Callable[[], bool]) -> None:
+        self._core, self._watcher, self._leads = core, watcher, leads
+
+    def handle(self, event: Event, *, now_us: int, monotonic: float) -> list[Command]:
+        """As the core does; then its invariants are checked."""
+        self._watcher.on_event(event, leads=self._leads())
+        commands = self._core.handle(event, now_us=now_us, monotonic=monotonic)
+        self._core.check_invariants()
+        self._watcher.on_commands(commands)
+        return commands
+
+    def view_job(self, job: JobId) -> JobView:
+        """As the core sees it."""
+        return self._core.view_job(job)
+
+    def view_cluster(self) -> ClusterView:
+        """As the core sees it."""
+        return self._core.view_cluster()
+
+    def checkpoints(self, job: JobId) -> tuple[CheckpointView, ...]:
+        """As the core sees them."""
+        return tuple(self._core.checkpoints(job))
+
+
+class JobManager:
+    """One process, from its start to its end."""
+
+    def __init__(
+        self,
+        process: Process,
+        *,
+        state_dir: SimulatedStateDir,
+        thread_delay_us: Callable[[], int],
+        calls: Calls,
+        link: LinkSettings,
+        rng: random.Random,
+        watcher: Watcher,
+        leads: Callable[[], bool],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        self.process = process
+        self._loop = VirtualLoop(process, thread_delay_us=thread_delay_us, on_error=on_error)  # type: ignore[abstract]
+        self._core = WatchedCore(Core(writer=process.name), watcher, leads)
+        self._shell = Shell(
+            self._core,
+            epoch=process.name,
+            clock=process.clock,
+            link=link,
+            connect=lambda address: Channel(calls, process, self._loop, address),  # type: ignore[arg-type,return-value]
+        )
+        self._service = Service(state_dir, self._shell, self._core, epoch=process.name, host="simulated", rng=rng)
+        self._calls = calls
+        work = self._loop.create_task(self._shell.run())
+        work.add_done_callback(lambda done: on_error(done.exception() or RuntimeError("the shell ended")))
+        self._loop.create_task(self._start())
+
+    def view(self) -> JobView | None:
+        """The job as this JobManager sees it; None: it does not know it yet."""
+        jobs = self._service.job_ids()
+        return self._service.job(jobs[0]) if jobs else None
+
+    def submit(self, graph: JobGraph) -> None:
+        """What a client does."""
+        self._loop.create_task(self._service.submit(msgspec.json.encode(graph), name=None, origin=None))
+
+    async def _start(self) -> None:
+        await self._shell.running.wait()
+        try:
+            self._service.recover()
+        except RetryableError:
+            self.process.kill("the store does not answer")
+            return
+        self._calls.serve(JOBMANAGER, Server(self.process, self._loop, self._shell.tell))

@@ -1,0 +1,104 @@
+"""The jobs that are tortured: their programs, and what they must come to however often they are killed.
+
+Every row of a result is unique, so that one that is written twice is seen as such.
+"""
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+import penstock as ps
+from penstock import col
+from penstock.connectors.nexmark import Nexmark, event_number
+
+EVENTS = 60_000
+BIDS = EVENTS // 50 * 46
+BIDS_PER_SECOND = 12_000
+"""Of the wall clock: about 5 s in all."""
+EVENTS_PER_SECOND = 1_000
+"""Of event time: a minute, so that windows and timers fire all the time."""
+START_MS = 1_767_225_600_000
+PERIOD_US = 2_000_000
+REPORTED = 7
+"""The process job tells of each so many bids of an auction."""
+
+
+def keyed_windows(flow: ps.Flow, out: str, seed: int) -> None:
+    _bids(flow, seed).key_by("bidder").window(ps.sliding("2s", every="1s")).agg(
+        bids=ps.count(), total=ps.sum("price"), highest=ps.max("price"), uid="per-bidder"
+    ).write(ps.parquet(out), uid="result")
+
+
+def expected_of_keyed_windows(seed: int) -> pl.DataFrame:
+    starts = pl.concat_list([pl.col("ts").dt.truncate("1s") - pl.duration(seconds=back) for back in (0, 1)])
+    return (
+        _input(seed)
+        .with_columns(window_start=starts)
+        .explode("window_start")
+        .group_by("bidder", "window_start")
+        .agg(bids=pl.len().cast(pl.Int64), total=pl.col("price").sum(), highest=pl.col("price").max())
+        .with_columns(window_end=pl.col("window_start") + pl.duration(seconds=2))
+    )
+
+
+def keyed_process(flow: ps.Flow, out: str, seed: int) -> None:
+    (
+        _bids(flow, seed)
+        .with_columns(period=col("ts").dt.timestamp("us") // PERIOD_US)
+        .key_by("auction", "period")
+        .process(
+            Closing(),
+            output={"kind": str, "auction": int, "period": int, "bids": int, "total": int},
+            uid="closing",
+        )
+        .write(ps.parquet(out), uid="result")
+    )
+
+
+def expected_of_keyed_process(seed: int) -> pl.DataFrame:
+    closed = (
+        _input(seed)
+        .group_by("auction", period=pl.col("ts").dt.timestamp("us") // PERIOD_US)
+        .agg(bids=pl.len().cast(pl.Int64), total=pl.col("price").sum())
+    )
+    reported = (
+        closed.with_columns(bids=pl.int_ranges(REPORTED, pl.col("bids") + 1, REPORTED))
+        .explode("bids")
+        .drop_nulls("bids")
+        .with_columns(total=pl.lit(None, pl.Int64))
+    )
+    return pl.concat([closed.with_columns(kind=pl.lit("closed")), reported.with_columns(kind=pl.lit("reported"))])
+
+
+class Closing(ps.KeyedProcessFunction):
+    """Counts the bids of an auction and a period; a timer at the end of the period tells their sum."""
+
+    bids = ps.ValueState(int, default=0)
+    total = ps.ValueState(int, default=0)
+
+    def process(self, ctx: ps.KeyedContext, price: int, period: int) -> Any:
+        if self.bids.value == 0:
+            ctx.set_timer((period + 1) * PERIOD_US - 1)
+        self.bids.value += 1
+        self.total.value += price
+        return ("reported", *ctx.key, self.bids.value, None) if self.bids.value % REPORTED == 0 else None
+
+    def on_timer(self, ctx: ps.KeyedContext, time: int) -> Any:
+        closed = ("closed", *ctx.key, self.bids.value, self.total.value)
+        self.bids.clear()
+        self.total.clear()
+        return closed
+
+
+def _bids(flow: ps.Flow, seed: int) -> ps.DataStream:
+    source = ps.nexmark(
+        events=EVENTS, rate=BIDS_PER_SECOND, seed=seed, start="2026-01-01", events_per_second=EVENTS_PER_SECOND
+    )
+    return flow.read(source, event_time="ts", uid="bids")
+
+
+def _input(seed: int) -> pl.DataFrame:
+    """The same bids, all at once."""
+    site = Nexmark(seed, START_MS, EVENTS_PER_SECOND)
+    return site.frame("bids", ["auction", "bidder", "price", "ts"], event_number("bids", np.arange(BIDS)))
