@@ -137,6 +137,8 @@ def test_a_killed_taskmanager_is_replaced_and_no_row_is_lost_or_doubled(run_in_b
     assert result.job.state == "finished"
     assert result.job.restarts >= 1
     assert result.collected()["n"].sort().to_list() == list(range(2_000))
+    source = result.job.vertices[0].operators[0]
+    assert source.rows_out == 2_000, "rows are counted over restarts, each once"
 
 
 def test_a_killed_jobmanager_takes_the_job_up_again(run_in_background):

@@ -22,6 +22,8 @@ from typing import Final
 import msgspec
 
 from penstock.checkpoint import journal
+from penstock.model import counters
+from penstock.model.counters import OperatorMetrics
 from penstock.model.elements import Barrier, BarrierKind
 from penstock.model.handles import Manifest, StateHandle
 from penstock.model.ids import CheckpointId, SlotId, SubtaskId
@@ -166,12 +168,23 @@ class Coordinator:
         pending.handles[subtask] = handle
         return Answer.ACCEPTED
 
-    def collected(self, *, parallelism: Mapping[str, int], max_parallelism: int, now_us: int) -> Manifest | None:
-        """Once all have acknowledged: the manifest, to be journaled. Given out only once."""
+    def collected(
+        self,
+        *,
+        parallelism: Mapping[str, int],
+        max_parallelism: int,
+        now_us: int,
+        counted_before: Iterable[OperatorMetrics] = (),
+    ) -> Manifest | None:
+        """Once all have acknowledged: the manifest, to be journaled. Given out only once.
+
+        `counted_before`: what operators had counted in the checkpoints that their subtasks were restored from.
+        """
         pending = self.pending
         if pending is None or pending.phase is not Phase.COLLECTING or pending.waiting:
             return None
         pending.phase = Phase.JOURNALING
+        counted = (each for handle in pending.handles.values() for each in handle.counters)
         return Manifest(
             checkpoint=pending.barrier.checkpoint,
             kind=pending.barrier.kind.value,
@@ -180,6 +193,7 @@ class Coordinator:
             triggered_us=pending.triggered_us,
             completed_us=now_us,
             handles=tuple(handle for _, handle in sorted(pending.handles.items()) if handle.path),
+            counters=tuple(counters.total((*counted_before, *counted)).values()),
         )
 
     def journaled(
@@ -225,14 +239,15 @@ class Coordinator:
         if self.pending.phase is Phase.COMMITTING:
             self.pending = None
             return None
-        return self._give_up(reason, monotonic)
+        return self._give_up("aborted", reason, monotonic)
 
     def fail(self, checkpoint: CheckpointId, reason: str, *, monotonic: float) -> GivenUp | None:
         """Declined, too late, or refused by the store. None when that checkpoint is not under way."""
         pending = self.pending
         if pending is None or pending.barrier.checkpoint != checkpoint or pending.phase is Phase.COMMITTING:
             return None
-        given_up = self._give_up(reason, monotonic)
+        given_up = self._give_up("failed", reason, monotonic)
+        self.failed_count += 1
         self._failures_in_a_row += 1
         if self._failures_in_a_row <= self._settings.tolerated_failures:
             return given_up
@@ -258,13 +273,12 @@ class Coordinator:
 
     # ------------------------------------------------------------ inside
 
-    def _give_up(self, reason: str, monotonic: float) -> GivenUp:
+    def _give_up(self, status: str, reason: str, monotonic: float) -> GivenUp:
         pending = self.pending
         assert pending is not None
         self.pending = None
         self._last_end = monotonic
-        self.failed_count += 1
-        view = self._view(pending, "failed")
+        view = self._view(pending, status)
         self._remember(pending.barrier.checkpoint, msgspec.structs.replace(view, reason=reason))
         referenced = self._referenced()
         paths = (handle.path for handle in pending.handles.values() if handle.path)

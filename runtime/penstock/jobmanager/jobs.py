@@ -13,6 +13,8 @@ Invariants:
 from collections.abc import Collection
 from dataclasses import dataclass
 
+import msgspec
+
 from penstock import graph as graphs
 from penstock.checkpoint import coordinator, journal
 from penstock.graph import JobGraph
@@ -26,6 +28,7 @@ from penstock.jobmanager.restarts import Restarts
 from penstock.jobmanager.slots import LostSlot, SlotPool, Usage
 from penstock.jobmanager.timing import Moment, Timing
 from penstock.model import messages
+from penstock.model.counters import OperatorMetrics
 from penstock.model.elements import BarrierKind
 from penstock.model.ids import Attempt, CheckpointId, JobId, SlotId
 from penstock.model.tasks import Deployment
@@ -77,6 +80,17 @@ class Job:
         self._stop_requested = self._checkpoint_requested = False
         self._packing = packing.Packing(graph.settings.restart.slot_wait_us / 1e6)
         self._commit_repeat_at = float("inf")
+
+    def counted_before(self) -> list[OperatorMetrics]:
+        """What operators had counted in the checkpoint that their region was restored from, or will be."""
+        starts = [(run.uids, run.restored if run.alive else self.checkpoints.latest) for run in self.runs]
+        return [
+            msgspec.structs.replace(each, state_rows=0)
+            for uids, manifest in starts
+            if manifest is not None
+            for each in manifest.counters
+            if each.uid in uids
+        ]
 
     # ------------------------------------------------------------ facts: people
 
@@ -517,6 +531,7 @@ class Job:
             outcome = ending.state.value
             return self._journal.make(journal.Ended, self._at, outcome=outcome, reason=ending.reason)
         manifest = self.checkpoints.collected(
+            counted_before=self.counted_before(),
             parallelism={vertex.id: vertex.parallelism for vertex in self.graph.vertices},
             max_parallelism=self.graph.max_parallelism,
             now_us=self._at.now_us,

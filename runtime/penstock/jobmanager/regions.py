@@ -59,6 +59,11 @@ class RegionRun:
         return slots_wanted(self.region)
 
     @property
+    def uids(self) -> set[str]:
+        """Its operators."""
+        return {link.operator.uid for task in self.region.tasks for link in task.chain}
+
+    @property
     def alive(self) -> bool:
         """Processes work for it."""
         return self.state in (RegionState.DEPLOYING, RegionState.RUNNING, RegionState.FAILING)

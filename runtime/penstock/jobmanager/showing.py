@@ -5,15 +5,19 @@ from collections.abc import Iterable, Sequence
 from penstock.graph import Vertex
 from penstock.jobmanager.jobs import Job
 from penstock.jobmanager.slots import SlotPool
+from penstock.model import counters
 from penstock.model.clocks import MIN_WATERMARK
+from penstock.model.counters import OperatorMetrics
 from penstock.model.ids import SubtaskId
-from penstock.model.messages import OperatorMetrics, TaskMetrics
+from penstock.model.messages import TaskMetrics
+from penstock.model.specs import Operator
 from penstock.model.views import JobView, OperatorView, ProcessView, VertexView
 
 
 def view_job(job: Job) -> JobView:
     """One job."""
     metrics = {subtask: found for run in job.runs for subtask, found in run.metrics.items()}
+    before = job.counted_before()
     checkpoints = job.checkpoints.views()
     completed = [view for view in checkpoints if view.status == "completed"]
     return JobView(
@@ -27,7 +31,9 @@ def view_job(job: Job) -> JobView:
         running_us=job.running_us,
         ended_us=job.ended_us,
         reason=job.reason,
-        vertices=tuple(_view_vertex(vertex, _of(vertex, metrics)) for vertex in job.graph.vertices),
+        vertices=tuple(
+            _view_vertex(vertex, _of(vertex, metrics), job.counted_before()) for vertex in job.graph.vertices
+        ),
         checkpoints_completed=job.checkpoints.completed_count,
         checkpoints_failed=job.checkpoints.failed_count,
         last_checkpoint=completed[-1] if completed else None,
@@ -79,17 +85,17 @@ def _of(vertex: Vertex, metrics: dict[SubtaskId, TaskMetrics]) -> list[TaskMetri
     return [metrics[subtask] for subtask in subtasks if subtask in metrics]
 
 
-def _view_vertex(vertex: Vertex, tasks: Sequence[TaskMetrics]) -> VertexView:
+def _view_vertex(
+    vertex: Vertex, tasks: Sequence[TaskMetrics], counted_before: Iterable[OperatorMetrics]
+) -> VertexView:
     watermark = min((task.watermark for task in tasks), default=MIN_WATERMARK)
-    counters: dict[str, list[OperatorMetrics]] = {}
-    for task in tasks:
-        for operator in task.operators:
-            counters.setdefault(operator.uid, []).append(operator)
+    since = (operator for task in tasks for operator in task.operators)
+    counted = counters.total((*counted_before, *since))
     return VertexView(
         id=vertex.id,
         parallelism=vertex.parallelism,
         operators=tuple(
-            _view_operator(link.operator.uid, link.operator.name, counters.get(link.operator.uid, ()))
+            _view_operator(link.operator, counted.get(link.operator.uid, OperatorMetrics(uid=link.operator.uid)))
             for link in vertex.chain
         ),
         watermark_us=None if watermark == MIN_WATERMARK else watermark,
@@ -99,13 +105,13 @@ def _view_vertex(vertex: Vertex, tasks: Sequence[TaskMetrics]) -> VertexView:
     )
 
 
-def _view_operator(uid: str, name: str, counters: Sequence[OperatorMetrics]) -> OperatorView:
+def _view_operator(operator: Operator, counted: OperatorMetrics) -> OperatorView:
     return OperatorView(
-        uid=uid,
-        name=name,
-        rows_in=sum(found.rows_in for found in counters),
-        rows_out=sum(found.rows_out for found in counters),
-        late_rows=sum(found.late_rows for found in counters),
-        bad_rows=sum(found.bad_rows for found in counters),
-        state_rows=sum(found.state_rows for found in counters),
+        uid=operator.uid,
+        name=operator.name,
+        rows_in=counted.rows_in,
+        rows_out=counted.rows_out,
+        late_rows=counted.late_rows,
+        bad_rows=counted.bad_rows,
+        state_rows=counted.state_rows,
     )

@@ -4,6 +4,7 @@ import enum
 
 import msgspec
 
+from penstock.model.counters import OperatorMetrics
 from penstock.model.ids import CheckpointId, SubtaskId, Uid
 
 
@@ -42,6 +43,8 @@ class StateHandle(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     sha256: str
     sections: tuple[SectionHandle, ...]
+    counters: tuple[OperatorMetrics, ...] = ()
+    """Rows that its operators had counted at the barrier, since their deployment."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +58,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     triggered_us: int
     completed_us: int
     handles: tuple[StateHandle, ...]
+    counters: tuple[OperatorMetrics, ...] = ()
+    """Rows that each operator had counted since the job was first started, over all restarts."""
 
     @property
     def size(self) -> int:

@@ -6,6 +6,7 @@ A receiver drops what belongs to an older attempt; it is an answer, not an error
 
 import msgspec
 
+from penstock.model.counters import OperatorMetrics
 from penstock.model.elements import BarrierKind
 from penstock.model.handles import StateHandle
 from penstock.model.ids import Attempt, CheckpointId, JobId, SlotId, SubtaskId, TaskManagerId
@@ -131,17 +132,6 @@ class Failed(Message, frozen=True, kw_only=True):
     """True for a lost connection: somebody else's failure is the cause, if one is known."""
     fatal: bool = False
     """Restarting cannot help."""
-
-
-class OperatorMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters of one operator in one subtask, since its deployment."""
-
-    uid: str
-    rows_in: int = 0
-    rows_out: int = 0
-    late_rows: int = 0
-    bad_rows: int = 0
-    state_rows: int = 0
 
 
 class TaskMetrics(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,7 +35,7 @@ class CheckpointView(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     kind: str
     status: str
-    """pending | completed | failed."""
+    """pending | completed | failed | aborted (by a restart, or by the last checkpoint of the job)."""
     triggered_us: int
     duration_us: int | None = None
     size: int = 0

@@ -10,6 +10,8 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
+
 from penstock.checkpoint import state_objects
 from penstock.exchange import wire
 from penstock.exchange.channels import ReceiveChannel, SendChannel
@@ -283,10 +285,12 @@ class Slot:
         if deployment is None or store is None:
             return
         attempt, subtask, checkpoint = deployment.attempt, task.subtask, barrier.checkpoint
+        counters = task.counters()
 
         def upload() -> StateHandle:
             sections = [(uid, section) for uid, snapshot in snapshots for section in snapshot()]
-            return state_objects.write(store, checkpoint, attempt, subtask, sections)
+            handle = state_objects.write(store, checkpoint, attempt, subtask, sections)
+            return msgspec.structs.replace(handle, counters=counters)
 
         self._background.submit(upload, partial(self._acknowledge, deployment.job, attempt, checkpoint, subtask))
 

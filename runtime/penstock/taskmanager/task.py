@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from penstock.checkpoint.alignment import Aligned, Aligner, Stale
 from penstock.exchange.channels import ReceiveChannel
 from penstock.model.clocks import MAX_WATERMARK, MIN_WATERMARK, Clock
+from penstock.model.counters import OperatorMetrics
 from penstock.model.elements import Barrier, BarrierKind, Batch, EndOfInput, Idleness, Watermark
 from penstock.model.ids import ChannelId, CheckpointId, SubtaskId, Uid
-from penstock.model.messages import OperatorMetrics, TaskMetrics
+from penstock.model.messages import TaskMetrics
 from penstock.operators.base import Snapshot
 from penstock.operators.sources import SourceOperator
 from penstock.operators.valve import Valve, ValveChange
@@ -200,6 +201,20 @@ class RunningTask:
 
     # ------------------------------------------------------------ report
 
+    def counters(self) -> tuple[OperatorMetrics, ...]:
+        """Rows that the operators have counted since they were opened."""
+        return tuple(
+            OperatorMetrics(
+                uid=node.description.uid,
+                rows_in=node.counters.rows_in,
+                rows_out=node.counters.rows_out,
+                late_rows=node.counters.late_rows,
+                bad_rows=node.counters.bad_rows,
+                state_rows=node.counters.state_rows,
+            )
+            for node in self.chain.nodes
+        )
+
     def metrics(self) -> TaskMetrics:
         """Counters since the start, shares since the last report. Called from the reporter's thread."""
         now = self._clock.monotonic()
@@ -210,17 +225,7 @@ class RunningTask:
             self._blocked_since = now
         return TaskMetrics(
             subtask=self.subtask,
-            operators=tuple(
-                OperatorMetrics(
-                    uid=node.description.uid,
-                    rows_in=node.counters.rows_in,
-                    rows_out=node.counters.rows_out,
-                    late_rows=node.counters.late_rows,
-                    bad_rows=node.counters.bad_rows,
-                    state_rows=node.counters.state_rows,
-                )
-                for node in self.chain.nodes
-            ),
+            operators=self.counters(),
             watermark=self._watermark,
             busy=min(1.0, busy / elapsed),
             backpressured=min(1.0, blocked / elapsed),

@@ -130,8 +130,8 @@ def reuse_checkpoint_id() -> Patch:
     """The id of a checkpoint that was given up is given to the next one."""
     give_up = Coordinator._give_up
 
-    def reuse(self: Coordinator, reason: str, monotonic: float) -> coordinator.GivenUp:
-        given_up = give_up(self, reason, monotonic)
+    def reuse(self: Coordinator, status: str, reason: str, monotonic: float) -> coordinator.GivenUp:
+        given_up = give_up(self, status, reason, monotonic)
         self._last_id -= 1
         return given_up
 

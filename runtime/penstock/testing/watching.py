@@ -67,7 +67,7 @@ class Watcher:
         """The journal says so."""
         self.journaled: dict[tuple[CheckpointId, Attempt], None] = {}
         self._attempt = Attempt(0)
-        self._last_sequence = -1
+        self._last_sequence, self._last_writer = -1, ""
         self._aborted: dict[str, set[int]] = {}
         self._deployed: dict[Attempt, dict[SlotId, bool]] = {}
         self._running: dict[Attempt, dict[SlotId, bool]] = {}
@@ -88,7 +88,7 @@ class Watcher:
         if entry.sequence < self._last_sequence:
             self.world.sometimes("late JobManager filled a hole in the journal")
             return
-        self._last_sequence = entry.sequence
+        self._last_sequence, self._last_writer = entry.sequence, entry.writer
         match entry:
             case journal.AttemptStarted(attempt=attempt):
                 if attempt <= self._attempt:
@@ -120,7 +120,9 @@ class Watcher:
                 self._running.setdefault(attempt, {})[slot] = True
             case MessageReceived(message=Declined()):
                 self.world.sometimes("checkpoint declined")
-            case JournalConflict():
+            case JournalConflict(entry=entry):
+                if (entry.sequence, entry.writer) == (self._last_sequence, self._last_writer):
+                    self.violation("journal", f"{entry.writer} takes its own entry {entry.sequence} for another's")
                 who = "came too late" if leads else "was replaced"
                 self.world.sometimes(f"JobManager that {who} fenced by the journal")
             case JournalFailed():

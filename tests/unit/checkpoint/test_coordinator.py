@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+import msgspec
 import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from penstock.checkpoint import journal
 from penstock.checkpoint.coordinator import HISTORY, Answer, Coordinator, Phase, from_journal
+from penstock.model.counters import OperatorMetrics
 from penstock.model.elements import BarrierKind
 from penstock.model.handles import Manifest, StateHandle
 from penstock.model.ids import Attempt, CheckpointId, SlotId, SubtaskId, TaskManagerId, VertexId
@@ -74,6 +76,19 @@ def test_subtasks_without_state_leave_no_trace_in_the_manifest() -> None:
     manifest = collect(coordinator)
     assert manifest is not None
     assert manifest.handles == ()
+
+
+def test_a_manifest_counts_rows_of_all_subtasks_and_of_the_runs_before() -> None:
+    coordinator = started()
+    for rows, subtask in enumerate(SUBTASKS, start=1):
+        counted = (OperatorMetrics(uid="source", rows_out=rows),)
+        acknowledged = msgspec.structs.replace(handle(1, subtask, stateless=True), counters=counted)
+        coordinator.acknowledge(CheckpointId(1), subtask, acknowledged)
+    before = [OperatorMetrics(uid="source", rows_out=100), OperatorMetrics(uid="gone", rows_in=7)]
+    manifest = coordinator.collected(parallelism={}, max_parallelism=16, now_us=5, counted_before=before)
+    assert manifest is not None
+    rows = sum(range(1, len(SUBTASKS) + 1))
+    assert manifest.counters == (OperatorMetrics(uid="source", rows_out=100 + rows), before[1])
 
 
 @pytest.mark.parametrize(

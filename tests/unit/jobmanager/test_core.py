@@ -37,6 +37,7 @@ from penstock.jobmanager.events import (
 )
 from penstock.jobmanager.timing import Timing
 from penstock.model import messages
+from penstock.model.counters import OperatorMetrics
 from penstock.model.elements import BarrierKind
 from penstock.model.handles import Manifest, Redistribution, SectionHandle, StateHandle
 from penstock.model.ids import Attempt, CheckpointId, JobId, SlotId, SubtaskId, TaskManagerId, Uid, VertexId
@@ -670,7 +671,7 @@ def test_a_pending_checkpoint_is_aborted_in_regions_that_still_run() -> None:
     cluster.fail(SlotId(TM2, 0))
     cluster.deliver(TM2)
     assert [directed.slot for directed in cluster.sent_of(messages.Abort)] == [SlotId(TM1, 0)]
-    assert cluster.core.checkpoints(JOB)[-1].status == "failed"
+    assert cluster.core.checkpoints(JOB)[-1].status == "aborted"
 
 
 def test_no_checkpoint_is_taken_while_a_region_is_down() -> None:
@@ -916,7 +917,7 @@ def test_metrics_are_summed_over_the_subtasks_of_present_attempts() -> None:
     for attempt, name, index, rows in ((1, TM1, 0, 5), (1, TM2, 1, 7), (9, TM2, 1, 1000)):
         task = messages.TaskMetrics(
             subtask=SubtaskId(VertexId("source"), index),
-            operators=(messages.OperatorMetrics(uid="source", rows_out=rows),),
+            operators=(OperatorMetrics(uid="source", rows_out=rows),),
             watermark=100 + index,
             busy=0.1 * index,
             backpressured=0.0,
