@@ -41,7 +41,7 @@ class Figure:
 class Table:
     """Prints figures as they come, in columns of fixed width: a run takes minutes, and each line is news."""
 
-    WIDTHS = (9, 14, 34, 12, 12, 5)
+    WIDTHS = (8, 16, 32, 12, 10, 5)
 
     def __init__(self) -> None:
         self._print(COLUMNS)

@@ -36,9 +36,8 @@ def run(*, repeats: int, rows: int = ROWS) -> Iterator[Figure]:
     with Flink(environment()) as flink, jobs.cluster("flink", task_managers=1) as cluster:
         source = partial(flink.run, "source", files, out / "source")
         source()
-        yield Figure(
-            bench="flink", case="source", metric="rows/s, reading alone", value=rows / source(), better="higher"
-        )
+        reading = source()
+        yield Figure(bench="flink", case="source", metric="rows/s of flink", value=rows / reading, better="higher")
         for query in STATEFUL:
             theirs = partial(flink.run, query, files, out / f"{query}-flink")
             ours = partial(_ours, cluster, query, files, out / f"{query}-penstock")
@@ -48,6 +47,9 @@ def run(*, repeats: int, rows: int = ROWS) -> Iterator[Figure]:
             _require_as_many_rows(query, out)
             figure = partial(Figure, bench="flink", case=query, better="higher")
             yield figure(metric="speed to flink", value=median_ratio(taken["theirs"], taken["ours"]), goal=GOAL)
+            without_reading = [seconds - reading for seconds in taken["theirs"]]
+            ratio = median_ratio(without_reading, taken["ours"])
+            yield figure(metric="speed to flink less its reading", value=ratio)
             yield figure(metric="rows/s", value=rows / median(taken["ours"]))
             yield figure(metric="rows/s of flink", value=rows / median(taken["theirs"]))
 

@@ -16,8 +16,8 @@ CREATE TEMPORARY TABLE bids (
     auction BIGINT, bidder BIGINT, price BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts
 ) WITH ('connector' = 'filesystem', 'path' = '{files}', 'format' = 'csv')
 """
-RESULT = (
-    "CREATE TEMPORARY TABLE result ({columns}) WITH ('connector' = 'filesystem', 'path' = '{out}', 'format' = 'csv')"
+RESULTS = (
+    "CREATE TEMPORARY TABLE results ({columns}) WITH ('connector' = 'filesystem', 'path' = '{out}', 'format' = 'csv')"
 )
 
 TUMBLING = "TABLE(TUMBLE(TABLE bids, DESCRIPTOR(ts), INTERVAL '10' SECOND))"
@@ -69,11 +69,11 @@ def serve() -> None:
         request = json.loads(line)
         columns, query = QUERIES[request["query"]]
         tables.execute_sql("DROP TEMPORARY TABLE IF EXISTS bids")
-        tables.execute_sql("DROP TEMPORARY TABLE IF EXISTS result")
+        tables.execute_sql("DROP TEMPORARY TABLE IF EXISTS results")
         tables.execute_sql(BIDS.format(files=request["files"]))
-        tables.execute_sql(RESULT.format(columns=columns, out=request["out"]))
+        tables.execute_sql(RESULTS.format(columns=columns, out=request["out"]))
         started = time.perf_counter()
-        tables.execute_sql(f"INSERT INTO result {query}").wait()
+        tables.execute_sql(f"INSERT INTO results {query}").wait()
         print(json.dumps({"seconds": time.perf_counter() - started}), flush=True)
     os._exit(0)
 

@@ -33,7 +33,7 @@ def check_restorable(manifest: Manifest, *, max_parallelism: int, uids: Collecti
     """Refuse, before anything is started, a checkpoint that does not fit the job."""
     if manifest.max_parallelism != max_parallelism:
         raise UserError(
-            "S008",
+            "S009",
             f"checkpoint {manifest.checkpoint} has {manifest.max_parallelism} key groups, the job {max_parallelism}",
             fix=f"set max_parallelism to {manifest.max_parallelism}; keyed state cannot be cut anew",
         )

@@ -24,7 +24,7 @@ def sequence(start: int = 0, step: int = 1) -> AnyColumn:
 def uniform(low: float, high: float) -> AnyColumn:
     """Random numbers: whole from `low` to `high`, both included, if both are whole; else below `high`."""
     if low > high:
-        raise UserError("P014", f"uniform({low}, {high}) has no values", fix=f"write uniform({high}, {low})")
+        raise UserError("P018", f"uniform({low}, {high}) has no values", fix=f"write uniform({high}, {low})")
     if isinstance(low, int) and isinstance(high, int):
         return UniformIntegers(low=low, high=high)
     return UniformFloats(low=float(low), high=float(high))
@@ -38,7 +38,7 @@ def choice(
     chosen = [1.0] * len(options) if weights is None else [float(weight) for weight in weights]
     if not options or len(chosen) != len(options) or min(chosen) < 0 or sum(chosen) <= 0:
         raise UserError(
-            "P014",
+            "P018",
             f"choice needs options, and a weight of 0 or more for each; got {len(options)} and {len(chosen)}",
             fix='write choice(["a", "b"]) or choice(["a", "b"], weights=[9, 1])',
         )
@@ -61,7 +61,7 @@ def instant_us(when: datetime | str) -> int:
         parsed = datetime.fromisoformat(when) if isinstance(when, str) else when
     except ValueError as error:
         raise UserError(
-            "P014", f"cannot read {when!r} as a time", fix='write "2026-01-31T12:00:00", or pass a datetime'
+            "P018", f"cannot read {when!r} as a time", fix='write "2026-01-31T12:00:00", or pass a datetime'
         ) from error
     zoned = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
     return (zoned - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

@@ -42,7 +42,7 @@ def declared_schema(declared: Any) -> pl.Schema:
         case type() if hints := _fields_of(declared):
             return pl.Schema({name: column_type(kind, name) for name, kind in hints.items()})
     raise UserError(
-        "P013",
+        "P022",
         f"cannot read a schema from {declared!r}",
         fix="give a dataclass, a TypedDict, a pydantic model, a dict of column types, or an Arrow or Polars schema",
     )
@@ -72,7 +72,7 @@ def column_type(kind: Any, column: str) -> pl.DataType:
         return pl.Struct({name: column_type(hint, f"{column}.{name}") for name, hint in hints.items()})
     allowed = ", ".join(known.__name__ for known in _PYTHON_TYPES)
     raise UserError(
-        "P013",
+        "P022",
         f"column {column}: no column type for {kind!r}",
         fix=f"use one of {allowed}, list[...], a nested class, X | None, or a Polars type",
     )

@@ -90,14 +90,14 @@ class Endpoint:
     def as_source(self) -> SourceDefinition:
         """For `flow.read(...)`."""
         if self.source is None:
-            raise UserError("P016", f"{self.name} can only be written to", fix=f"use stream.write({self.name}(...))")
+            raise UserError("P018", f"{self.name} can only be written to", fix=f"use stream.write({self.name}(...))")
         self._refuse(self.only_for_writing, "writing", "reading")
         return self.source
 
     def as_sink(self) -> SinkDefinition:
         """For `stream.write(...)`."""
         if self.sink is None:
-            raise UserError("P016", f"{self.name} can only be read from", fix=f"use flow.read({self.name}(...))")
+            raise UserError("P018", f"{self.name} can only be read from", fix=f"use flow.read({self.name}(...))")
         self._refuse(self.only_for_reading, "reading", "writing")
         return self.sink
 
@@ -105,7 +105,7 @@ class Endpoint:
         if arguments:
             names = ", ".join(f"{name}=" for name in arguments)
             raise UserError(
-                "P016", f"{self.name}: {names} is for {meant_for}, not {used_for}", fix=f"leave out {names}"
+                "P018", f"{self.name}: {names} is for {meant_for}, not {used_for}", fix=f"leave out {names}"
             )
 
 
@@ -249,7 +249,7 @@ def _frame_of(rows: Any, schema: pl.Schema | None) -> pl.DataFrame:
         return pl.DataFrame(listed, schema=schema, infer_schema_length=None, orient="row" if listed else None)
     except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
         raise UserError(
-            "P021",
+            "P022",
             f"items: these are no rows of one schema: {error}",
             fix='pass a DataFrame, or a list of dicts with the same fields: [{"user": "ann", "n": 1}, ...]',
         ) from error
@@ -270,7 +270,7 @@ def generate(
     """
     _check_numbers("generate", rows=rows, rate=rate, splits=splits)
     if not columns:
-        raise UserError("P014", "generate: no columns", fix='write generate({"id": ps.sequence()}, ...)')
+        raise UserError("P018", "generate: no columns", fix='write generate({"id": ps.sequence()}, ...)')
     options = {
         "columns": msgspec.to_builtins(dict(columns)),
         "rows": rows,
@@ -301,7 +301,7 @@ def nexmark(
     _check_numbers("nexmark", events=events, rate=rate, splits=splits, events_per_second=events_per_second)
     if kind not in NEXMARK_SCHEMAS:
         raise UserError(
-            "P014", f"nexmark: no kind {kind!r}", fix=f"use one of {', '.join(map(repr, NEXMARK_SCHEMAS))}"
+            "P018", f"nexmark: no kind {kind!r}", fix=f"use one of {', '.join(map(repr, NEXMARK_SCHEMAS))}"
         )
     options = {
         "events": events,
@@ -320,7 +320,7 @@ def _check_numbers(who: str, **numbers: float | None) -> None:
     for name, value in numbers.items():
         least_is_zero = name in ("rows", "events")
         if value is not None and (value < 0 or (value == 0 and not least_is_zero)):
-            raise UserError("P014", f"{who}: {name} is {value}", fix=f"use {0 if least_is_zero else 1} or more")
+            raise UserError("P018", f"{who}: {name} is {value}", fix=f"use {0 if least_is_zero else 1} or more")
 
 
 def socket_lines(host: str, port: int, *, wait: str | float = "30s") -> Endpoint:
@@ -329,7 +329,7 @@ def socket_lines(host: str, port: int, *, wait: str | float = "30s") -> Endpoint
     Waits for the server to come up. Not replayable: after a failure, lines since the last checkpoint are lost.
     """
     if not 0 < port < 65536:
-        raise UserError("P014", f"socket_lines: port is {port}", fix="use 1 to 65535")
+        raise UserError("P018", f"socket_lines: port is {port}", fix="use 1 to 65535")
     options = {"host": host, "port": port, "wait_seconds": parse_duration(wait, what="wait") / 1_000_000}
     definition = SourceDefinition(Connector(kind="socket-lines", options=options), socket_source.SCHEMA, bounded=False)
     return Endpoint("socket_lines", definition)

@@ -45,7 +45,7 @@ class FileSink:
     def __init__(self, output: OutputFormat, connector: Connector, context: base.SinkContext) -> None:
         options = connector.options
         if "directory" not in options:
-            raise UserError("P022", f"{connector.kind} has no directory", fix='give one: collect("/some/directory")')
+            raise UserError("P018", f"{connector.kind} has no directory", fix='give one: collect("/some/directory")')
         self._out = Path(options["directory"])
         self._output, self._options, self._context = output, options, context
         self._partition_by: list[str] = options.get("partition_by") or []

@@ -31,16 +31,23 @@ class PacedReader:
         self._make, self._rows, self._rate, self._clock = make, rows, rate, clock
         self._next: int = position["rows"] if position else 0
         self._opened_at, self._opened_us, self._opened_row = clock.monotonic(), clock.now_us(), self._next
+        self._rest_until = 0.0
+        """Seconds after opening before which rows leave only if they fill a batch."""
 
     def read(self, max_rows: int) -> base.ReadResult:
-        """The rows that are due."""
+        """The rows that are due; after that none for a moment, so that they leave together."""
         count = max_rows if self._rows is None else min(max_rows, self._rows - self._next)
         if self._rate is not None:
             passed = self._clock.monotonic() - self._opened_at
-            due = self._opened_row + int(passed * self._rate) + 1
-            count = min(count, due - self._next)
+            due = self._opened_row + int(passed * self._rate) + 1 - self._next
+            if due < count and passed < self._rest_until:
+                count = 0
+            count = min(count, due)
+            if count <= 0 and not self._ended():
+                return base.ReadResult(wait_us=self._pause_us(passed))
+            self._rest_until = passed + MIN_PAUSE_US / 1_000_000
         if count <= 0:
-            return base.ReadResult(ended=self._ended(), wait_us=0 if self._ended() else self._pause_us())
+            return base.ReadResult(ended=True)
         frame = self._make(self._next, count, self._creation_times(count))
         self._next += count
         return base.ReadResult(frame=frame, ended=self._ended())
@@ -55,10 +62,10 @@ class PacedReader:
     def _ended(self) -> bool:
         return self._rows is not None and self._next >= self._rows
 
-    def _pause_us(self) -> int:
+    def _pause_us(self, passed: float) -> int:
         assert self._rate is not None
-        due_at = self._opened_at + (self._next - self._opened_row) / self._rate
-        return max(MIN_PAUSE_US, round((due_at - self._clock.monotonic()) * 1_000_000))
+        next_due = (self._next - self._opened_row) / self._rate
+        return max(1, round((max(next_due, self._rest_until) - passed) * 1_000_000))
 
     def _creation_times(self, count: int) -> Integers:
         if self._rate is None:

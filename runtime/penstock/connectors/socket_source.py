@@ -97,7 +97,7 @@ class SocketReader:
             host, port = self._address
             if now - self._opened_at >= self._wait_seconds:
                 raise UserError(
-                    "C010",
+                    "C009",
                     f"nothing answers at {host}:{port} after {self._wait_seconds:g} s ({error})",
                     where=self._place,
                     fix=f"start the server first, for example: nc -lk {port}",

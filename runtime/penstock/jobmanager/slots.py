@@ -61,10 +61,14 @@ class SlotPool:
     # ------------------------------------------------------------ TaskManagers come and go
 
     def register(self, message: Register, monotonic: float) -> list[LostSlot]:
-        """A TaskManager offers its slots. Processes that it no longer names are gone."""
+        """A TaskManager offers its slots. Whatever they ran has ended: a TaskManager sees to it before it registers.
+
+        A process that it names again has no deployment either: one that was sent since then is lost.
+        """
         known = self._task_managers.get(message.task_manager)
         before = known.slots if known else {}
-        after = {info.slot.index: _carry_over(before.get(info.slot.index), info) for info in message.slots}
+        kept = {index: slot for index, slot in before.items() if not slot.deployed}
+        after = {info.slot.index: _carry_over(kept.get(info.slot.index), info) for info in message.slots}
         self._task_managers[message.task_manager] = TaskManager(message, monotonic, after)
         reason = f"TaskManager {message.task_manager} has registered again without it"
         return [

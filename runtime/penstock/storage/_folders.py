@@ -1,5 +1,6 @@
 """Folders that survive a crash: a new name is durable only when the folder that holds it is flushed."""
 
+import contextlib
 import itertools
 import os
 from pathlib import Path
@@ -9,7 +10,10 @@ def make_folders(folder: Path) -> None:
     """The folder and all above it, durably."""
     missing = list(itertools.takewhile(lambda parent: not parent.exists(), (folder, *folder.parents)))
     for new in reversed(missing):
-        new.mkdir(exist_ok=True)
+        # Not mkdir(exist_ok=True): when somebody removes the folder between its two looks it raises FileExistsError,
+        # and a store would take that for an object that is there.
+        with contextlib.suppress(FileExistsError):
+            new.mkdir()
         flush_folder(new.parent)
 
 

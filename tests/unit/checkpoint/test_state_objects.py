@@ -194,5 +194,5 @@ def test_a_checkpoint_with_homeless_state_is_refused() -> None:
 
 def test_a_checkpoint_with_other_key_groups_is_refused() -> None:
     found = msgspec.structs.replace(manifest([]), max_parallelism=128)
-    with pytest.raises(UserError, match="S008 checkpoint 1 has 128 key groups, the job 16"):
+    with pytest.raises(UserError, match="S009 checkpoint 1 has 128 key groups, the job 16"):
         selection.check_restorable(found, max_parallelism=MAX_PARALLELISM, uids=())

@@ -71,15 +71,15 @@ def test_a_schema_can_be_declared_in_many_ways(declared: object, expected: dict[
 
 
 def test_a_type_that_no_column_can_have_is_refused_by_name() -> None:
-    with pytest.raises(UserError, match="P013 column n: no column type for <class 'object'>"):
+    with pytest.raises(UserError, match="P022 column n: no column type for <class 'object'>"):
         connectors.declared_schema({"n": object})
-    with pytest.raises(UserError, match="P013 cannot read a schema from 5"):
+    with pytest.raises(UserError, match="P022 cannot read a schema from 5"):
         connectors.declared_schema(5)
 
 
 def test_what_can_only_be_written_to_says_so() -> None:
     for endpoint in (connectors.print(), connectors.discard(), connectors.collect()):
-        with pytest.raises(UserError, match=r"P016 \w+ can only be written to\n  fix: use stream.write"):
+        with pytest.raises(UserError, match=r"P018 \w+ can only be written to\n  fix: use stream.write"):
             endpoint.as_source()
 
 
@@ -91,14 +91,14 @@ def test_what_can_only_be_read_from_says_so() -> None:
         connectors.generate({"n": connectors.sequence()}),
     ]
     for endpoint in endpoints:
-        with pytest.raises(UserError, match=r"P016 \w+ can only be read from\n  fix: use flow.read"):
+        with pytest.raises(UserError, match=r"P018 \w+ can only be read from\n  fix: use flow.read"):
             endpoint.as_sink()
 
 
 def test_arguments_for_the_other_direction_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="P016 parquet: partition_by= is for writing, not reading"):
+    with pytest.raises(UserError, match="P018 parquet: partition_by= is for writing, not reading"):
         connectors.parquet(tmp_path, partition_by="day").as_source()
-    with pytest.raises(UserError, match="P016 csv: watch=, schema= is for reading, not writing"):
+    with pytest.raises(UserError, match="P018 csv: watch=, schema= is for reading, not writing"):
         connectors.csv(tmp_path, watch=True, schema={"n": int}).as_sink()
 
 
@@ -139,9 +139,9 @@ def test_items_follow_a_schema(read_rows: object) -> None:
 
 
 def test_items_that_are_no_rows_are_refused() -> None:
-    with pytest.raises(UserError, match="P021 items: these are no rows"):
+    with pytest.raises(UserError, match="P022 items: these are no rows"):
         connectors.items([{"a": 1}, {"a": "x"}], schema={"a": int})
-    with pytest.raises(UserError, match="P021"):
+    with pytest.raises(UserError, match="P022"):
         connectors.items(5)
 
 
@@ -161,7 +161,7 @@ def test_items_that_are_no_rows_are_refused() -> None:
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(make: object) -> None:
-    with pytest.raises(UserError, match=r"P014 .*\n  fix: "):
+    with pytest.raises(UserError, match=r"P018 .*\n  fix: "):
         make()  # type: ignore[operator]
 
 

@@ -94,7 +94,7 @@ def test_nothing_collected_is_an_empty_frame_with_the_right_columns(tmp_path: Pa
 
 
 def test_collect_without_a_directory_is_refused_when_it_runs(open_sink: OpenSink) -> None:
-    with pytest.raises(UserError, match="P022"):
+    with pytest.raises(UserError, match="P018"):
         open_sink(connectors.collect())
 
 

@@ -83,5 +83,5 @@ def test_a_server_that_never_comes_is_an_error_that_says_what_to_start(
     reader = reader_of(port, source_context(clock=clock), wait="5s")
     assert reader.read(10).wait_us == 50_000
     clock.seconds += 6  # type: ignore[attr-defined]
-    with pytest.raises(UserError, match=rf"C010 job/orders\[0\]: nothing answers at 127.0.0.1:{port} after 5 s"):
+    with pytest.raises(UserError, match=rf"C009 job/orders\[0\]: nothing answers at 127.0.0.1:{port} after 5 s"):
         reader.read(10)

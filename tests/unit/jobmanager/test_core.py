@@ -873,10 +873,12 @@ def test_a_replaced_process_breaks_its_region() -> None:
     assert cluster.view.state == "running"
 
 
-def test_registering_again_with_the_same_processes_changes_nothing() -> None:
+def test_registering_again_means_that_the_processes_have_no_deployment_even_when_they_are_the_same() -> None:
     cluster = running()
     cluster.tell(TM1, cluster.register(TM1))
-    assert cluster.view.state == "running"
+    assert cluster.view.state == "restarting"
+    cluster.wait(0.5)
+    assert cluster.view.failures[-1].code == "C021"
 
 
 def test_a_leaving_taskmanager_is_lost() -> None:
@@ -1039,7 +1041,7 @@ def test_a_checkpoint_that_does_not_fit_the_job_is_refused() -> None:
     cluster.submit(job_graph(), msgspec.structs.replace(manifest(7), max_parallelism=128))
     cluster.run()
     assert cluster.view.state == "failed"
-    assert "S008 checkpoint 7 has 128 key groups, the job 16" in cluster.view.reason
+    assert "S009 checkpoint 7 has 128 key groups, the job 16" in cluster.view.reason
 
 
 def test_the_same_events_give_the_same_commands() -> None:

@@ -1,0 +1,170 @@
+"""Bad programs and bad rows, as a user meets them: a code, the place, what is wrong and how to fix it.
+
+Every case runs the real command line. A refused program starts nothing; bad rows end the job with exit code 1.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAD = """import os, threading, time
+import penstock as ps
+from penstock import col
+
+def numbers(flow):
+    return flow.read(ps.items([{"n": n, "ts": n} for n in range(10)]), event_time="ts", unit="s", uid="numbers")
+
+"""
+
+
+def run(tmp_path: Path, program: str, *options: str) -> tuple[int, str]:
+    path = tmp_path / "main.py"
+    path.write_text(HEAD + program)
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock.cli", "run", f"{path}:main", *options],
+        capture_output=True, text=True, check=False, timeout=55, cwd=tmp_path,
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+def line_of(program: str, text: str) -> int:
+    return next(number for number, line in enumerate((HEAD + program).splitlines(), 1) if text in line)
+
+
+REFUSED = {
+    "P1 a module that is missing": (
+        "def main(flow):\n    import not_there_at_all\n",
+        "import not_there",
+        ["P001", "ModuleNotFoundError", "not_there_at_all", "install"],
+    ),
+    "P1 a syntax error": ("def main(flow)\n    pass\n", "def main", ["P001", "SyntaxError"]),
+    "P2 a stream that is not written": (
+        'def main(flow):\n    numbers(flow).filter(col("n") > 1)\n',
+        "filter",
+        ["P002", "no consumer"],
+    ),
+    "P3 a uid that is used twice": (
+        "def main(flow):\n"
+        '    numbers(flow).write(ps.discard(), uid="out")\n'
+        '    numbers2 = flow.read(ps.items([{"a": 1}]), uid="two")\n'
+        '    numbers2.write(ps.discard(), uid="out")\n',
+        "numbers2.write",
+        ["P003", '"out"', "2 operators"],
+    ),
+    "P4 a function that captures a lock": (
+        "class Client:\n    def __init__(self):\n        self.lock = threading.Lock()\n"
+        "def main(flow):\n"
+        "    client = Client()\n"
+        '    numbers(flow).map(lambda n: (client, n)[1], output={"n": int}, uid="enrich").write(ps.discard())\n',
+        "numbers(flow).map",
+        ["P004", '"enrich"', "lock"],
+    ),
+    "P5 a key that has no hash": (
+        "def main(flow):\n"
+        '    words = flow.read(ps.items([{"words": ["a", "b"]}]), uid="w")\n'
+        '    words.key_by("words").process(None, output={"a": int}).write(ps.discard())\n',
+        "key_by",
+        ["P005", "words", "List"],
+    ),
+    "P10 an integer time without its unit": (
+        'def main(flow):\n    flow.read(ps.items([{"ts": 1}]), event_time="ts").write(ps.discard())\n',
+        'items([{"ts": 1}])',
+        ["P010", '"ts"', "unit"],
+    ),
+    "a column that does not exist": (
+        'def main(flow):\n    numbers(flow).filter(col("m") > 1).write(ps.discard())\n',
+        "filter",
+        ["P020", '"m"', "n, ts"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_bad_program_is_refused_before_anything_starts(case: str, tmp_path: Path) -> None:
+    program, place, expected = REFUSED[case]
+    code, errors = run(tmp_path, program)
+    assert code == 2, errors
+    assert f"main.py:{line_of(program, place)}" in errors
+    for text in expected:
+        assert text in errors
+    assert "Traceback" not in errors
+    assert not (tmp_path / ".penstock").exists()
+
+
+FAILING = {
+    "P7 an exception in a function": (
+        "def halve(n):\n    return 100 // (n - 5)\n"
+        'def main(flow):\n    numbers(flow).map(halve, output={"h": int}, uid="halve").write(ps.discard())\n',
+        ["P007", "halve", "ZeroDivisionError", "main.py", "n=5"],
+    ),
+    "P9 a function that ends its process": (
+        "def leave(n):\n    os._exit(7)\n"
+        'def main(flow):\n    numbers(flow).map(leave, output={"n": int}, uid="leave").write(ps.discard())\n',
+        ["P009", "exited with code 7"],
+    ),
+    "P10 times in a wrong unit": (
+        "def main(flow):\n"
+        '    rows = ps.items([{"ts": 1_700_000_000_000_000}])\n'
+        '    flow.read(rows, event_time="ts", unit="ms", uid="rows").write(ps.discard(), uid="out")\n',
+        ["P010", "year 55840", "microseconds"],
+    ),
+    "R4 a row without event time": (
+        "def main(flow):\n"
+        '    rows = ps.items([{"ts": 1}, {"ts": None}])\n'
+        '    flow.read(rows, event_time="ts", unit="s", uid="rows").write(ps.discard(), uid="out")\n',
+        ["R004", "row 1", "ts=None"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FAILING)
+def test_a_failing_job_says_why(case: str, tmp_path: Path) -> None:
+    program, expected = FAILING[case]
+    code, errors = run(tmp_path, program, "--restarts", "0")
+    assert code == 1, errors
+    for text in expected:
+        assert text in errors
+
+
+def json_program(schema: str = '{"n": int}') -> str:
+    return (
+        "def main(flow):\n"
+        f'    flow.read(ps.json_lines("rows.jsonl", schema={schema}), uid="rows").write(ps.discard(), uid="out")\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b'{"n": 1}\n{"n": oops}\n{"n": 3}\n', ["R001", "rows.jsonl", "oops"]),
+        (b'{"n": "' + b"x" * (17 << 20) + b'"}\n', ["R002", "rows.jsonl", "16"]),
+        (b'{"n": 1}\n{"n": "many"}\n', ["R003", "rows.jsonl", "many"]),
+    ],
+    ids=["R1 malformed", "R2 too large", "R3 of a wrong type"],
+)
+def test_a_bad_row_stops_the_job_and_names_its_place(content: bytes, expected: list[str], tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(content)
+    code, errors = run(tmp_path, json_program())
+    assert code == 1, errors
+    for text in expected:
+        assert text in errors
+
+
+def test_a_file_with_other_columns_is_named(tmp_path: Path) -> None:
+    program = (
+        "import polars as pl\n"
+        "def main(flow):\n"
+        '    flow.read(ps.parquet("*.parquet"), uid="rows").write(ps.discard(), uid="out")\n'
+    )
+    write = (
+        "import polars as pl\n"
+        'pl.DataFrame({"amount": [1]}).write_parquet("a.parquet")\n'
+        'pl.DataFrame({"amount": ["1"]}).write_parquet("b.parquet")\n'
+    )
+    subprocess.run([sys.executable, "-c", write], cwd=tmp_path, check=True, timeout=30)
+    code, errors = run(tmp_path, program)
+    assert code != 0
+    for text in ("R003", "amount: Int64 -> String", "b.parquet"):
+        assert text in errors
