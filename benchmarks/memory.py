@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import polars as pl
+
 import penstock as ps
 from benchmarks import jobs
 from benchmarks.figures import Figure
@@ -100,5 +102,5 @@ def _name(process: ProcessView) -> str:
     return process.role if process.role == "jobmanager" else f"{process.role} {process.id}"
 
 
-def _same(rows: object) -> object:
+def _same(rows: pl.DataFrame) -> pl.DataFrame:
     return rows

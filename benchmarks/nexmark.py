@@ -26,7 +26,7 @@ def run(*, repeats: int, rows: int = ROWS) -> Iterator[Figure]:
     out = data.scratch("nexmark-out")
     with Reference() as reference, jobs.cluster("nexmark", task_managers=2) as cluster:
         for query in QUERIES:
-            ours = Ours(cluster, query, files, out / f"{query}-1", parallelism=1)
+            ours = Ours(cluster, query, files, out / query, parallelism=1)
             expected = out / f"{query}-reference.parquet"
             reference.run(query, files, expected)
             ours.run()
@@ -38,7 +38,9 @@ def run(*, repeats: int, rows: int = ROWS) -> Iterator[Figure]:
             yield Figure(bench="nexmark", case=query, metric="time to polars", value=ratio, goal=GOALS[query])
             yield from _information(query, rows, ours, taken["ours"][-repeats:])
         for query in STATEFUL:
-            one, two = (Ours(cluster, query, files, out / f"{query}-{slots}", parallelism=slots) for slots in (1, 2))
+            one, two = (
+                Ours(cluster, query, files, out / f"{query}-of-{slots}", parallelism=slots) for slots in (1, 2)
+            )
             two.run()
             require_equal(query, two.out, out / f"{query}-reference.parquet")
             taken = interleaved({"one": one.run, "two": two.run}, repeats)
@@ -95,7 +97,7 @@ def require_equal(query: str, folder: Path, expected: Path) -> None:
     left = pl.scan_parquet(folder / "*.parquet").select(right.collect_schema().names())
     found, wanted = (
         frame.select(pl.len(), pl.struct(pl.all()).hash(seed=1).sum().alias("hash")).collect(engine="streaming").row(0)
-        for frame in (left, right.cast(dict(left.collect_schema())))
+        for frame in (left, right.cast(left.collect_schema()))
     )
     if found != wanted:
         raise AssertionError(f"{query}: the result differs from the reference: {found[0]} rows, not {wanted[0]}")

@@ -113,9 +113,8 @@ def compare(name: str, folder: Path, expected: pl.DataFrame) -> bool:
     equal = committed.sort(committed.columns).equals(expected.sort(expected.columns))
     files = len(list(folder.glob("*.parquet")))
     say(f"  {name:8} {committed.height:>9,} rows, hash {fingerprint(committed)}, in {files} files")
-    say(
-        f"  {'Polars':>8} {expected.height:>9,} rows, hash {fingerprint(expected)}: {'equal' if equal else 'DIFFERENT'}"
-    )
+    verdict = "equal" if equal else "DIFFERENT"
+    say(f"  {'Polars':>8} {expected.height:>9,} rows, hash {fingerprint(expected)}: {verdict}")
     return equal
 
 

@@ -72,7 +72,8 @@ class GraphBuilder:
             uid = self._explicit_uid(options.uid, where)
         elif stateful:
             uid = self._uid_from_place(verb, above, identity)
-            self._unnamed.append(uid)
+            if not _forgets(spec):
+                self._unnamed.append(uid)
         else:
             uid = self._next_uid(verb)
         self._anchors[uid] = (uid,) if stateful else above
@@ -138,3 +139,8 @@ class GraphBuilder:
             if uid not in self._nodes:
                 return uid
         raise AssertionError("unreachable")
+
+
+def _forgets(spec: specs.OperatorSpec) -> bool:
+    """Sinks that have nothing to go on from: no uid is missed."""
+    return isinstance(spec, specs.Sink) and spec.connector.kind in ("print", "discard")

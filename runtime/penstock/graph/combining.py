@@ -12,15 +12,18 @@ from penstock.model.ids import Uid
 def insert_combines(draft: Draft) -> Draft:
     """Put a Combine on the sending side of every event-time window that gains from one.
 
-    A keyed window in one subtask aggregates just as well itself. A window without a key always gets one: its own
-    single subtask would otherwise see every row. Windows by the clock cannot be cut before the exchange: their
-    time is when a row arrives.
+    A window in one subtask aggregates just as well itself when its rows come from there too. One without a key gets
+    a Combine as soon as several subtasks send: it would otherwise see every row of theirs. Windows by the clock
+    cannot be cut before the exchange: their time is when a row arrives.
     """
     nodes: dict[Uid, Node] = {}
     for uid, node in draft.nodes.items():
         spec = node.operator.spec
-        if isinstance(spec, specs.WindowAggregate) and _gains(spec, node) and spec.event_time is not None:
+        if isinstance(spec, specs.WindowAggregate) and spec.event_time is not None:
             (input_,) = node.inputs
+            if not _gains(node, nodes[input_.source]):
+                nodes[uid] = node
+                continue
             combine = _combine(node, spec, spec.event_time, nodes[input_.source])
             nodes[combine.operator.uid] = combine
             operator = msgspec.structs.replace(
@@ -31,8 +34,8 @@ def insert_combines(draft: Draft) -> Draft:
     return Draft(nodes)
 
 
-def _gains(spec: specs.WindowAggregate, node: Node) -> bool:
-    return not spec.keys or node.parallelism > 1
+def _gains(window: Node, sender: Node) -> bool:
+    return window.parallelism > 1 or sender.parallelism > 1
 
 
 def _combine(window: Node, spec: specs.WindowAggregate, event_time: specs.EventTime, sender: Node) -> Node:

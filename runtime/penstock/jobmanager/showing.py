@@ -31,9 +31,7 @@ def view_job(job: Job) -> JobView:
         running_us=job.running_us,
         ended_us=job.ended_us,
         reason=job.reason,
-        vertices=tuple(
-            _view_vertex(vertex, _of(vertex, metrics), job.counted_before()) for vertex in job.graph.vertices
-        ),
+        vertices=tuple(_view_vertex(vertex, _of(vertex, metrics), before) for vertex in job.graph.vertices),
         checkpoints_completed=job.checkpoints.completed_count,
         checkpoints_failed=job.checkpoints.failed_count,
         last_checkpoint=completed[-1] if completed else None,

@@ -50,6 +50,7 @@ class Aggregation:
         self._lift = [expression for part in parts for expression in part.lift]
         self._merge = [expression for part in parts for expression in part.merge]
         self.finish = [part.finish for part in parts]
+        self._renamed = _renamed(aggregates, self.finish)
         self.partial_columns = [expression.meta.output_name() for expression in self._merge]
 
     def prepare(self, frame: pl.DataFrame, times: npt.NDArray[np.int64], uid: str) -> pl.DataFrame:
@@ -77,6 +78,12 @@ class Aggregation:
         """Fewer partial results, each key once. Of equal times, earlier rows count as earlier."""
         return self._group(partials, self._merge)
 
+    def results(self, partials: pl.DataFrame) -> list[pl.Series]:
+        """The output columns. Most are a partial column as it is, and windows are small: a query costs more."""
+        if self._renamed is None:
+            return partials.select(self.finish).get_columns()
+        return [partials.get_column(source).cast(kind).alias(name) for name, source, kind in self._renamed]
+
     def _group(self, frame: pl.DataFrame, expressions: Sequence[pl.Expr]) -> pl.DataFrame:
         return frame.group_by(self.keys).agg(expressions) if self.keys else frame.select(expressions)
 
@@ -91,6 +98,19 @@ class Aggregation:
         by = self._input(aggregate.by) if aggregate.by else None
         kind = type_from_text(aggregate.output_type) if aggregate.output_type else None
         return _parts(aggregate, value, by, kind)
+
+
+def _renamed(
+    aggregates: Sequence[specs.Aggregate], finish: Sequence[pl.Expr]
+) -> list[tuple[str, str, pl.DataType]] | None:
+    """Name, partial column and type of each result, when each is a partial column as it is."""
+    renamed = []
+    for aggregate, expression in zip(aggregates, finish, strict=True):
+        sources, kind = expression.meta.root_names(), type_from_text(aggregate.output_type)
+        if len(sources) != 1 or not expression.meta.eq(pl.col(sources[0]).cast(kind).alias(aggregate.name)):
+            return None
+        renamed.append((aggregate.name, sources[0], kind))
+    return renamed
 
 
 def _parts(aggregate: specs.Aggregate, value: pl.Expr | None, by: pl.Expr | None, kind: pl.DataType | None) -> _Parts:

@@ -7,6 +7,8 @@ leave as partial results of their own, and from time to time grouping is tried a
 
 from collections import deque
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from penstock.model import specs
@@ -35,7 +37,7 @@ class Combine(Operator):
         rows = self._aggregation.prepare(frame, times, self.context.uid)
         if not self._held_rows and self._spec.keys and not self._usefulness.worth_grouping():
             panes = (times - self._panes.offset) // self._panes.length * self._panes.length + self._panes.offset
-            self._emit(self._aggregation.lift(rows).with_columns(pl.Series(PANE, panes)))
+            self._emit(self._aggregation.lift(rows), panes)
             return
         for pane, part in cut(rows, times, self._panes.length, self._panes.offset):
             self._bins.add(pane, part)
@@ -59,15 +61,17 @@ class Combine(Operator):
     def _flush(self) -> None:
         if not self._held_rows:
             return
-        partials = pl.concat(
-            self._bins.partial(pane).with_columns(pl.lit(pane, pl.Int64).alias(PANE)) for pane in sorted(self._bins)
-        )
+        panes = sorted(self._bins)
+        parts = [self._bins.partial(pane) for pane in panes]
+        partials = parts[0] if len(parts) == 1 else pl.concat(parts)
         self._usefulness.learn(self._held_rows, partials.height)
         self._bins, self._held_rows = self._empty_bins(), 0
-        self._emit(partials)
+        self._emit(partials, np.repeat(np.array(panes, np.int64), [part.height for part in parts]))
 
-    def _emit(self, partials: pl.DataFrame) -> None:
-        self.output.emit(partials.select(*self._spec.keys, PANE, *self._aggregation.partial_columns))
+    def _emit(self, partials: pl.DataFrame, panes: npt.NDArray[np.int64]) -> None:
+        keys, columns = self._spec.keys, self._aggregation.partial_columns
+        by_name = partials.get_column
+        self.output.emit(pl.DataFrame([*map(by_name, keys), pl.Series(PANE, panes), *map(by_name, columns)]))
 
     def _empty_bins(self) -> Bins:
         return Bins(self._aggregation.fold, self._aggregation.merge)

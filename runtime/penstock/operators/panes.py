@@ -79,11 +79,11 @@ def event_times(frame: pl.DataFrame, event_time: specs.EventTime, uid: str) -> n
     return times.to_numpy()
 
 
-def time_literal(micros: int, kind: pl.DataType, unit: str, name: str) -> pl.Expr:
-    """A constant column with this time, in the type of a user's time column; `unit` is that of integers."""
+def time_column(micros: int, kind: pl.DataType, unit: str, name: str, height: int) -> pl.Series:
+    """The same time in all rows, in the type of a user's time column; `unit` is that of integers."""
     match kind:
         case pl.Datetime():
             unit = kind.time_unit
         case pl.Date():
             unit = "d"
-    return pl.lit(_FROM_MICROS[unit](micros)).cast(kind).alias(name)
+    return pl.Series(name, [_FROM_MICROS[unit](micros)], pl.Int64).cast(kind).new_from_index(0, height)

@@ -19,7 +19,7 @@ from penstock.model.ids import CheckpointId
 from penstock.model.schemas import polars_schema
 from penstock.operators.aggregates import PANE, Aggregation
 from penstock.operators.base import Operator, OperatorContext, Output, Section, Snapshot
-from penstock.operators.panes import Panes, event_times, time_literal
+from penstock.operators.panes import Panes, event_times, time_column
 from penstock.state.bins import FOLD_ROWS, Bins, cut
 from penstock.state.key_groups import KEY_GROUP, group_range, sort_by_group
 
@@ -134,11 +134,13 @@ class WindowAggregate(Operator):
 
     def _emit(self, partial: pl.DataFrame, end: int) -> None:
         unit = self._spec.event_time.unit if self._spec.event_time else "us"
-        result = partial.select(
-            *self._spec.keys,
-            time_literal(end - self._panes.size, self._types[WINDOW_START], unit, WINDOW_START),
-            time_literal(end, self._types[WINDOW_END], unit, WINDOW_END),
-            *self._aggregation.finish,
+        times = ((WINDOW_START, end - self._panes.size), (WINDOW_END, end))
+        result = pl.DataFrame(
+            [
+                *(partial.get_column(key) for key in self._spec.keys),
+                *(time_column(time, self._types[name], unit, name, partial.height) for name, time in times),
+                *self._aggregation.results(partial),
+            ]
         )
         for piece in result.iter_slices(_EMIT_ROWS):
             self.output.emit(piece)

@@ -19,6 +19,8 @@ PHASES = (
     "collected", "collected", "journaled", "journaled", "answered", "committing", "committing", "ending",
 )  # fmt: skip
 LAST_STRIKE_US = 4_000_000
+UNHEARD_US = 2_500_000
+"""Long enough for TaskManagers to turn to another JobManager."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +76,13 @@ class Injector:
                 self._strike_later(fault)
         cluster.watcher.on_phase = self._on_phase
 
+    def stop(self) -> None:
+        """No more faults; what has been done stays as it is."""
+        self.healed = True
+
     def heal(self) -> None:
         """No more faults; conditions are good again, and a JobManager that was replaced is gone for good."""
-        self.healed = True
+        self.stop()
         self.world.trace("healed")
         self.cluster.calls.conditions.loss = 0.0
         self.cluster.calls.conditions.cut_off.clear()
@@ -157,8 +163,9 @@ def _pause_job_manager(injector: Injector, fault: Fault) -> None:
 
 
 def _replace_job_manager(injector: Injector, fault: Fault) -> None:
-    """Its lease runs out while it stands still; later it goes on and does not know."""
-    injector.cluster.leader.process.pause(fault.duration_us)
+    """Its lease runs out while it stands still; later it goes on and does not know, before or after it is missed."""
+    least_us = injector.random.choice((0, UNHEARD_US))
+    injector.cluster.leader.process.pause(max(fault.duration_us, least_us))
     injector.cluster.start_job_manager()
 
 

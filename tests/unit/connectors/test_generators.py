@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -132,3 +133,21 @@ def test_numbers_of_events_count_all_kinds() -> None:
 
 
 PER_EPOCH = {"persons": 2, "auctions": 6, "bids": 92}
+
+
+def test_rows_that_are_due_shortly_after_one_another_leave_together(source_context: MakeContext, clock: Any) -> None:
+    endpoint = connectors.generate({"n": connectors.sequence()}, rate=10_000, splits=1)
+    reader = open_first_split(endpoint, source_context(clock=clock))
+    assert heights(reader, 1) == [1]
+    clock.seconds += 0.0005
+    result = reader.read(1000)
+    assert (result.frame, result.wait_us) == (None, 1500)
+    clock.seconds += 0.00155
+    assert heights(reader, 2) == [20, 0]
+    clock.seconds += 0.001
+    assert heights(reader, 2, max_rows=8) == [8, 0], "a full batch waits for nothing"
+
+
+def heights(reader: SplitReader, reads: int, *, max_rows: int = 1000) -> list[int]:
+    frames = [reader.read(max_rows).frame for _ in range(reads)]
+    return [0 if frame is None else frame.height for frame in frames]

@@ -93,6 +93,20 @@ def test_a_closed_link_is_lost_on_the_other_side_only(ends: Ends) -> None:
     assert not ends.here.lost
 
 
+def test_sending_on_a_broken_link_is_no_error_until_the_next_poll(ends: Ends) -> None:
+    link = ends.caller.connect(ends.called.address, JOB, ATTEMPT, ME)
+    ends.until(lambda: bool(ends.there.accepted))
+    ends.there.accepted[0][0].close()
+    deadline = time.monotonic() + 5
+    while link.writable:  # the first frames may still go into the void
+        assert time.monotonic() < deadline
+        link.send(frame(0, b"x" * 100_000))
+    assert not ends.here.lost
+    while not ends.here.lost:
+        assert time.monotonic() < deadline
+        ends.caller.poll(0.001)
+
+
 def test_nobody_listening_is_a_lost_link(ends: Ends) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

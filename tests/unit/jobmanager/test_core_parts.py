@@ -78,17 +78,24 @@ def test_releasing_for_an_old_attempt_changes_nothing(pool: SlotPool) -> None:
 @pytest.mark.parametrize(
     ("after", "lost"),
     [
-        ((info(0, 1), info(1, 2)), []),
+        ((info(0, 1), info(1, 2)), [SlotId(TM, 0)]),
         ((info(0, 9), info(1, 2)), [SlotId(TM, 0)]),
         ((info(1, 2),), [SlotId(TM, 0)]),
     ],
 )
-def test_registering_again_tells_which_processes_are_gone(
+def test_registering_again_says_that_no_process_has_its_deployment_any_more(
     pool: SlotPool, after: tuple[SlotInfo, ...], lost: list[SlotId]
 ) -> None:
     register(pool, info(0, 1), info(1, 2))
     use(pool, SlotId(TM, 0))
     assert register(pool, *after) == lost
+
+
+def test_registering_again_keeps_a_slot_that_is_only_reserved(pool: SlotPool) -> None:
+    register(pool, info(0, 1))
+    pool.reserve([SlotId(TM, 0)], USAGE)
+    assert register(pool, info(0, 1)) == []
+    assert pool.holds(SlotId(TM, 0), USAGE)
 
 
 def test_a_taskmanager_is_silent_after_its_time(pool: SlotPool) -> None:
