@@ -1,8 +1,8 @@
 """The stateful Nexmark queries on Flink SQL (`PEER=flink`), one slot against one slot.
 
 Flink comes from PyPI (`apache-flink`) into an environment of its own. That package cannot read Parquet, and reading
-CSV would take most of its time, so it makes the bids itself: the same number with the same skew, in the same order.
-Ours are read from Parquet. That is in Flink's favour, and so is that results need not be made durable.
+CSV would take most of its time, so it reads only numbers and makes the bids of them: as many, with the same skew, in
+the same order. Ours are read from Parquet with all that is in them.
 """
 
 import json
@@ -31,7 +31,7 @@ _REQUIREMENT = "apache-flink==2.3.*"
 def run(*, repeats: int, rows: int = ROWS) -> Iterator[Figure]:
     """Speed as a multiple of Flink's."""
     files, out = data.bids(rows), data.scratch("flink-out")
-    with Flink(environment(), rows) as flink, jobs.cluster("flink", task_managers=1) as cluster:
+    with Flink(environment(), _numbers(rows)) as flink, jobs.cluster("flink", task_managers=1) as cluster:
         source = partial(flink.run, "source", out / "source")
         source()
         yield Figure(bench="flink", case="source", metric="rows/s of flink", value=rows / source(), better="higher")
@@ -64,8 +64,8 @@ def environment() -> Path:
 class Flink:
     """One JVM with a session in it. A context manager."""
 
-    def __init__(self, python: Path, rows: int) -> None:
-        self._rows = rows
+    def __init__(self, python: Path, numbers: Path) -> None:
+        self._numbers = numbers
         self._process = subprocess.Popen(
             [python, str(Path(__file__).with_name("flink_sql.py"))],
             env={**os.environ, "PYTHONWARNINGS": "ignore"},
@@ -80,7 +80,7 @@ class Flink:
         shutil.rmtree(out, ignore_errors=True)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"query": query, "rows": self._rows, "out": str(out)}) + "\n")
+        self._process.stdin.write(json.dumps({"query": query, "numbers": str(self._numbers), "out": str(out)}) + "\n")
         self._process.stdin.flush()
         for line in self._process.stdout:
             if line.startswith("{"):
@@ -93,6 +93,16 @@ class Flink:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._process.kill()
         self._process.communicate()
+
+
+def _numbers(rows: int) -> Path:
+    """0, 1, 2, ... a line each, in one file."""
+    path = data.CACHE / f"numbers-{rows}.csv.gz"
+    if not path.exists():
+        draft = path.with_name(f"draft-{path.name}")
+        pl.DataFrame({"n": range(rows)}).write_csv(draft, include_header=False, compression="gzip")
+        draft.rename(path)
+    return path
 
 
 def _seconds_in_all(ours: Ours) -> float:
