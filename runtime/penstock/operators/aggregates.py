@@ -52,6 +52,7 @@ class Aggregation:
         self.finish = [part.finish for part in parts]
         self._renamed = _renamed(aggregates, self.finish)
         self.partial_columns = [expression.meta.output_name() for expression in self._merge]
+        self._extreme = None if keys else self._shared_extreme(aggregates)
 
     def prepare(self, frame: pl.DataFrame, times: npt.NDArray[np.int64], uid: str) -> pl.DataFrame:
         """Only what the aggregates need of each row: keys and inputs."""
@@ -65,6 +66,10 @@ class Aggregation:
             return frame.select(*self.keys, *(column.expression for column in inputs), *times_column)
         except PolarsError as error:
             raise expression_error(error, frame, list(inputs), uid) from error
+
+    def relevant(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Prepared rows without those that cannot change the result."""
+        return rows if self._extreme is None else self._extreme.hits(rows)
 
     def fold(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Partial results of prepared rows, each key once."""
@@ -87,6 +92,14 @@ class Aggregation:
     def _group(self, frame: pl.DataFrame, expressions: Sequence[pl.Expr]) -> pl.DataFrame:
         return frame.group_by(self.keys).agg(expressions) if self.keys else frame.select(expressions)
 
+    def _shared_extreme(self, aggregates: Sequence[specs.Aggregate]) -> "_Extreme | None":
+        """The bound that all aggregates look for, when it is one and the same."""
+        found = {_bound_of(aggregate) for aggregate in aggregates}
+        function, expression = found.pop() if len(found) == 1 else (None, None)
+        if function is None or expression is None:
+            return None
+        return _Extreme(self._inputs[expression].name, largest=function == "max")
+
     def _input(self, expression: specs.Expression) -> pl.Expr:
         """The prepared column of an input; one for all aggregates that read the same."""
         if expression.polars not in self._inputs:
@@ -98,6 +111,36 @@ class Aggregation:
         by = self._input(aggregate.by) if aggregate.by else None
         kind = type_from_text(aggregate.output_type) if aggregate.output_type else None
         return _parts(aggregate, value, by, kind)
+
+
+@dataclass(frozen=True, slots=True)
+class _Extreme:
+    """A column whose largest (or smallest) value decides everything that is asked of a group.
+
+    Only the rows that have it matter, and to find them is one look at one column: the highest bid of ten seconds
+    with its auction and bidder is kept as the few rows that it may still be, not folded batch by batch.
+    """
+
+    column: str
+    largest: bool
+
+    def hits(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The rows that have the extreme; all rows where there is none to be found this way."""
+        values = rows.get_column(self.column)
+        bound = values.max() if self.largest else values.min()
+        if bound is None or values.dtype.is_float():
+            return rows
+        # Not `filter` or `arg_true`: both run a query, which costs more than to look at the rows.
+        return rows[np.flatnonzero((values == bound).to_numpy())]
+
+
+def _bound_of(aggregate: specs.Aggregate) -> tuple[str | None, bytes | None]:
+    match aggregate:
+        case specs.Aggregate(function="max" | "min" as function, input=specs.Expression(polars=expression)):
+            return function, expression
+        case specs.Aggregate(function="max_by" | "min_by" as function, by=specs.Expression(polars=expression)):
+            return function.removesuffix("_by"), expression
+    return None, None
 
 
 def _renamed(

@@ -40,7 +40,7 @@ class Combine(Operator):
             self._emit(self._aggregation.lift(rows), panes)
             return
         for pane, part in cut(rows, times, self._panes.length, self._panes.offset):
-            self._bins.add(pane, part)
+            self._bins.add(pane, self._aggregation.relevant(part))
         self._held_rows += frame.height
         if self._held_rows >= _HOLD_ROWS:
             self._flush()

@@ -75,7 +75,7 @@ class WindowAggregate(Operator):
     def _add(self, pane: int, rows: pl.DataFrame) -> None:
         end = self._panes.next_end(pane, self._watermark)
         if end is not None:
-            self._bins.add(pane, rows)
+            self._bins.add(pane, rows if self._spec.input_is_partial else self._aggregation.relevant(rows))
             self._next_end = end if self._next_end is None else min(self._next_end, end)
         elif self._panes.window_ends(pane):
             self.context.counters.late_rows += rows.height

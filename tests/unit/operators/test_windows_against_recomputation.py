@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 from hypothesis import given, settings
@@ -228,3 +229,43 @@ def test_restores_at_any_parallelism_lose_and_repeat_nothing(
         finish(operator)
         emitted.extend(last.frames)
     assert same_rows(pl.concat(emitted), recompute([step for steps, _ in phases for step in steps], spec))
+
+
+HIGHEST = (
+    aggregate("price", "max", "value"),
+    aggregate("who", "max_by", "at", "value"),
+)
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 60), st.none() | st.integers(-3, 3)), min_size=1), min_size=1),
+    st.integers(1, 30),
+)
+def test_without_keys_only_rows_with_the_extreme_are_kept_and_the_result_is_the_same(
+    start: Callable[..., Any], batches: list[list[tuple[int, int | None]]], size: int
+) -> None:
+    frames = [pl.DataFrame(rows, schema={"at": pl.Int64, "value": pl.Int64}, orient="row") for rows in batches]
+    output = {"window_start": pl.Int64(), "window_end": pl.Int64(), "price": pl.Int64(), "who": pl.Int64()}
+    spec = specs.WindowAggregate(
+        keys=(),
+        assigner=specs.Tumbling(size_us=size),
+        aggregates=HIGHEST,
+        event_time=specs.EventTime(column="at"),
+        output=schemas.fields(output),
+    )
+    operator = WindowAggregate(spec)
+    collected = start(operator)
+    for frame in frames:
+        operator.on_batch(frame)
+    operator.on_watermark(MAX_WATERMARK)
+    whole = pl.concat(frames)
+    expected = (
+        whole.group_by(window_start=pl.col("at") // size * size)
+        .agg(
+            price=pl.col("value").max(),
+            who=pl.col("at").filter(pl.col("value") == pl.col("value").max()).min(),
+        )
+        .select("window_start", (pl.col("window_start") + size).alias("window_end"), "price", "who")
+        .sort("window_start")
+    )
+    assert collected.frame.sort("window_start").rows() == expected.rows()
