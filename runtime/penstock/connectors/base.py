@@ -58,6 +58,8 @@ class SourceContext(msgspec.Struct, frozen=True, kw_only=True):
     subtask_index: int
     parallelism: int
     columns: tuple[str, ...] | None
+    predicates: tuple[bytes, ...] = ()
+    """Serialised Polars expressions: rows for which one is not true may be left out. A source may ignore them."""
     settings: SourceSettings
     clock: Clock
     place: str

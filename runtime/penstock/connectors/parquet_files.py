@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 import pyarrow.parquet as pq
+from polars.exceptions import PolarsError
 
 from penstock.connectors import base
 from penstock.connectors.files import selected
@@ -43,23 +44,35 @@ class ParquetFormat:
         options: dict[str, Any],
         context: base.SourceContext,
     ) -> base.SplitReader:
-        """Position: rows of the split that were read."""
-        return ParquetReader(split, position, selected(schema, context.columns), context.place)
+        """Position: rows of the split before the run that is being read, and rows of that run that were taken."""
+        return ParquetReader(split, position, selected(schema, context.columns), context)
 
 
 class ParquetReader:
     """Reads the row groups of one split."""
 
-    def __init__(self, split: base.Split, position: dict[str, Any] | None, schema: pl.Schema, place: str) -> None:
+    def __init__(
+        self,
+        split: base.Split,
+        position: dict[str, Any] | None,
+        schema: pl.Schema,
+        context: base.SourceContext,
+    ) -> None:
         path = split.options["path"]
-        _check_schema(path, schema, place)
+        _check_schema(path, schema, context.place)
         self._first, self._borders, self._row_bytes = _row_groups(split)
-        self._next = self._first + (position["rows"] if position else 0)
         self._scan = pl.scan_parquet(path, glob=False, hive_partitioning=False).select(
             pl.col(name).cast(kind) for name, kind in schema.items()
         )
+        self._wanted = [pl.Expr.deserialize(predicate) for predicate in context.predicates]
+        position = position or {"rows": 0, "taken": 0}
+        self._run = self._next = self._first + position["rows"]
+        """The run that was decoded last is from `_run` to `_next`."""
         self._decoded = pl.DataFrame()
         self._taken = 0
+        if position["taken"]:
+            self._decode_next_run()
+            self._taken = position["taken"]
 
     def read(self, max_rows: int) -> base.ReadResult:
         """A slice of the decoded run; decodes the next run when it is used up."""
@@ -67,12 +80,18 @@ class ParquetReader:
             self._decode_next_run()
         frame = self._decoded.slice(self._taken, max_rows)
         self._taken += frame.height
-        self._next += frame.height
-        return base.ReadResult(frame=frame if frame.height else None, ended=self._next >= self._end)
+        ended = self._taken == self._decoded.height and self._next >= self._end
+        return base.ReadResult(frame=frame if frame.height else None, ended=ended, wait_us=0)
 
     def position(self) -> dict[str, Any]:
-        """Rows of this split that were read."""
-        return {"rows": self._next - self._first}
+        """The run, and how many of its rows were handed out.
+
+        A run that is decoded again gives the same rows in the same order, even if it were longer than before: so
+        this holds whatever the predicates leave out.
+        """
+        if self._taken == self._decoded.height:
+            return {"rows": self._next - self._first, "taken": 0}
+        return {"rows": self._run - self._first, "taken": self._taken}
 
     def close(self) -> None:
         """Nothing stays open between reads."""
@@ -84,15 +103,25 @@ class ParquetReader:
 
     def _decode_next_run(self) -> None:
         """Whole row groups from here on; a part of one only if it is larger than a run may be."""
-        limit = self._next + max(1, min(RUN_ROWS, RUN_BYTES // max(1, self._row_bytes)))
-        largest = self._next + max(1, RUN_BYTES // max(1, self._row_bytes))
+        largest = max(1, RUN_BYTES // max(1, self._row_bytes))
+        # With predicates hardly anything may be left of a run, and Polars skips best in long ones.
+        limit = self._next + (largest if self._wanted else min(RUN_ROWS, largest))
         whole = [border for border in self._borders if self._next < border <= limit]
         following = [border for border in self._borders if border > self._next]
+        self._run, self._taken = self._next, 0
         if not following:
+            self._decoded = pl.DataFrame()
             return
-        until = whole[-1] if whole else min(following[0], largest)
-        self._decoded = self._scan.slice(self._next, until - self._next).collect()
-        self._taken = 0
+        self._next = whole[-1] if whole else min(following[0], self._run + largest)
+        rows = self._scan.slice(self._run, self._next - self._run)
+        try:
+            self._decoded = rows.filter(self._wanted).collect() if self._wanted else rows.collect()
+        except PolarsError:
+            if not self._wanted:
+                raise
+            # A condition that fails on some row is the filter's own to report: it names the expression.
+            self._wanted = []
+            self._decoded = rows.collect()
 
 
 def _row_groups(split: base.Split) -> tuple[int, list[int], int]:

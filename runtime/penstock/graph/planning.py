@@ -7,6 +7,7 @@ from penstock.graph._draft import draft
 from penstock.graph.chaining import chain
 from penstock.graph.columns import narrow_exchanges, push_down
 from penstock.graph.combining import insert_combines
+from penstock.graph.filters import show_filters
 from penstock.graph.fusing import fuse
 from penstock.graph.validation import validate
 from penstock.model.settings import JobSettings
@@ -23,7 +24,7 @@ def plan(
 ) -> JobGraph:
     """The job graph, or a UserError that says what is wrong with the program."""
     validate(logical, parallelism=parallelism, max_parallelism=max_parallelism)
-    narrow = push_down(draft(logical, parallelism=parallelism))
+    narrow = show_filters(push_down(draft(logical, parallelism=parallelism)))
     vertices, edges = chain(fuse(narrow_exchanges(insert_combines(narrow))))
     return JobGraph(
         name=logical.name,

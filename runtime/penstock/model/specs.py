@@ -72,6 +72,8 @@ class Source(Spec, frozen=True, kw_only=True):
     connector: Connector
     columns: tuple[str, ...] | None = None
     """Only these are needed downstream; None: all."""
+    predicates: tuple[Expression, ...] = ()
+    """Rows for which one of these is not true are filtered out further on: the source may leave them out."""
     event_time: EventTime | None = None
     time_kind: str = "none"
     """event | ingestion | processing | none."""

@@ -90,6 +90,7 @@ class SourceOperator(Operator):
             subtask_index=context.subtask.index,
             parallelism=context.parallelism,
             columns=self._spec.columns,
+            predicates=tuple(predicate.polars for predicate in self._spec.predicates),
             settings=self._settings,
             clock=context.clock,
             place=f"{context.job}/{place(context)}",

@@ -1,9 +1,12 @@
+import tempfile
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
 import polars as pl
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from penstock import connectors
 from penstock.connectors.base import SourceContext
@@ -74,11 +77,50 @@ def test_dictionary_columns_of_parquet_flow_as_strings(tmp_path: Path, read_rows
 def test_a_reader_in_the_middle_of_a_row_group_goes_on_there(tmp_path: Path, source_context: MakeContext) -> None:
     pl.DataFrame({"n": range(1000)}).write_parquet(tmp_path / "a.parquet", row_group_size=300)
     source = connectors.make_source(connectors.parquet(tmp_path).as_source().resolve(SourceSettings()).connector)
-    reader = source.open(source.splits()[0], {"rows": 450}, source_context())
+    reader = source.open(source.splits()[0], {"rows": 300, "taken": 150}, source_context())
     result = reader.read(10)
     assert result.frame is not None
     assert result.frame["n"].to_list() == list(range(450, 460))
-    assert reader.position() == {"rows": 460}
+    assert reader.position() == {"rows": 300, "taken": 160}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=60),
+    st.integers(1, 20),
+    st.integers(1, 30),
+    st.integers(0, 40),
+    st.integers(0, 9),
+)
+def test_rows_that_a_filter_will_drop_are_left_out_and_reading_goes_on_anywhere(
+    source_context: MakeContext, numbers: list[int], group: int, batch: int, stop_after: int, least: int
+) -> None:
+    wanted = pl.col("n") >= least
+    with tempfile.TemporaryDirectory() as folder:
+        frame = pl.DataFrame({"n": numbers, "at": range(len(numbers))}, schema={"n": pl.Int64, "at": pl.Int64})
+        frame.write_parquet(Path(folder) / "a.parquet", row_group_size=group)
+        source = connectors.make_source(connectors.parquet(folder).as_source().resolve(SourceSettings()).connector)
+        [split] = source.splits()
+        context = source_context(predicates=(wanted.meta.serialize(),))
+        reader, got = source.open(split, None, context), [frame.clear()]
+        for number in range(len(numbers) + 2):
+            if number == stop_after:
+                reader = source.open(split, reader.position(), context)
+            result = reader.read(batch)
+            got += [result.frame] if result.frame is not None else []
+            if result.ended:
+                break
+    assert result.ended
+    assert pl.concat(got).equals(frame.filter(wanted))
+
+
+def test_a_condition_that_fails_on_data_is_left_to_the_filter(tmp_path: Path, source_context: MakeContext) -> None:
+    pl.DataFrame({"s": ["1", "x"]}).write_parquet(tmp_path / "a.parquet")
+    source = connectors.make_source(connectors.parquet(tmp_path).as_source().resolve(SourceSettings()).connector)
+    failing = (pl.col("s").cast(pl.Int64) > 0).meta.serialize()
+    result = source.open(source.splits()[0], None, source_context(predicates=(failing,))).read(10)
+    assert result.frame is not None
+    assert result.frame["s"].to_list() == ["1", "x"]
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])

@@ -106,6 +106,35 @@ def test_a_source_reads_only_what_is_looked_at(program):
     assert output(graph, "cheap") == ["auction"]
 
 
+def test_filters_right_behind_a_source_are_shown_to_it_and_stay(program):
+    program.source()
+    program.filter("cheap", "bids")
+    program.filter("cheaper", "cheap")
+    program.select("narrow", "cheaper", "auction")
+    program.filter("later", "narrow", pl.col("auction") > 1)
+    program.sink("out", "later")
+    graph = program.plan()
+    shown = [predicate.text for predicate in spec(graph, "bids").predicates]
+    steps = spec(graph, "cheap").steps
+    assert shown == [step.predicate.text for step in steps[:2]]
+    assert [type(step) for step in steps] == [specs.Filter, specs.Filter, specs.Select, specs.Filter]
+
+
+def test_a_source_that_others_read_too_is_shown_no_filter(program):
+    program.source()
+    program.filter("cheap", "bids")
+    program.sink("out", "cheap")
+    program.sink("all", "bids")
+    assert spec(program.plan(), "bids").predicates == ()
+
+
+def test_a_source_with_event_time_is_shown_no_filter_since_every_row_tells_the_time(program):
+    program.source(event_time=specs.EventTime(column="ts"))
+    program.filter("cheap", "bids")
+    program.sink("out", "cheap")
+    assert spec(program.plan(), "bids").predicates == ()
+
+
 def test_a_sink_needs_everything(program):
     program.source()
     program.filter("cheap", "bids")
