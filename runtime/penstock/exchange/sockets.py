@@ -131,6 +131,8 @@ class SocketTransport:
         self._handler = handler
         self._selector = selectors.DefaultSelector()
         self._links: dict[SocketLink, int] = {}
+        self._stillborn: list[tuple[SocketLink, OSError]] = []
+        """Connections that were refused on the spot; told from `poll`, when the caller knows its link."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, 0), family=family, backlog=256)
         self._listener.setblocking(False)
@@ -155,7 +157,7 @@ class SocketTransport:
         link = SocketLink(self, sock, connecting=True)
         self._add(link)
         if code not in (0, errno.EINPROGRESS):
-            self._lose(link, OSError(code, f"cannot connect to {address}"))
+            self._stillborn.append((link, OSError(code, f"cannot connect to {address}")))
             return link
         body = msgspec.json.encode(wire.Hello(job, attempt, sender))
         header = wire.pack_header(wire.FrameKind.HELLO, attempt, ChannelId(0), 0, len(body))
@@ -164,6 +166,8 @@ class SocketTransport:
 
     def poll(self, timeout: float | None) -> None:
         """Move bytes and call handlers; waits up to `timeout` seconds (None: for ever) when there is nothing."""
+        while self._stillborn:
+            self._lose(*self._stillborn.pop())
         for key, mask in self._selector.select(timeout):
             if isinstance(key.data, SocketLink):
                 self._serve(key.data, mask)

@@ -63,7 +63,8 @@ class Slot:
         self._send: dict[ChannelId, SendChannel] = {}
         self._receive: dict[ChannelId, tuple[ReceiveChannel, wire.ElementCodec, SlotId]] = {}
         self._outgoing: dict[str, Link] = {}
-        self._incoming: dict[Link, SlotId] = {}
+        self._peers: dict[Link, SlotId] = {}
+        """Who is at the other end, of links that we opened and of links that were opened to us."""
         self._early: list[tuple[Link, JobId, Attempt, SlotId]] = []
         """Links of peers that were deployed before us. They send nothing until they are granted credit."""
 
@@ -226,6 +227,7 @@ class Slot:
             if link is None:
                 link = self.transport.connect(channel.address, deployment.job, deployment.attempt, self.id)
                 self._outgoing[channel.address] = link
+                self._peers[link] = channel.slot
             deliver = partial(_send_element, link, codec, deployment.attempt, channel.channel)
             sender = SendChannel(channel.channel, settings, deliver=deliver, writable=partial(_is_writable, link))
         self._send[channel.channel] = sender
@@ -260,19 +262,17 @@ class Slot:
     def on_lost(self, link: Link, reason: str) -> None:
         """A connection broke: whatever is missing from it, the region has failed."""
         self._early = [early for early in self._early if early[0] is not link]
-        peer = self._incoming.pop(link, None)
-        address = next((address for address, known in self._outgoing.items() if known is link), None)
-        if peer is None and address is None:
-            return
-        lost = PenstockError("C012", f"connection to {peer or address} is lost: {reason}")
-        self._fail(lost, None, secondary=True)
+        peer = self._peers.pop(link, None)
+        if peer is not None:
+            lost = PenstockError("C012", f"the connection to slot {peer} is lost: {reason}")
+            self._fail(lost, None, secondary=True)
 
     def _admit(self, link: Link, job: JobId, attempt: Attempt, sender: SlotId) -> None:
         deployment = self._deployment
         if deployment is None or (job, attempt) != (deployment.job, deployment.attempt):
             link.close()
             return
-        self._incoming[link] = sender
+        self._peers[link] = sender
         for receiver, _, slot in self._receive.values():
             if slot == sender:
                 receiver.grant = partial(_send_credit, link, attempt, receiver.id)
@@ -344,7 +344,7 @@ class Slot:
                 fatal=isinstance(error, UserError | FatalJobError),
             )
         )
-        for link in [*self._outgoing.values(), *self._incoming]:
+        for link in self._peers:
             link.close()
         for task in self._tasks:
             task.chain.close()

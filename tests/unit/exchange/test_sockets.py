@@ -115,6 +115,12 @@ def test_nobody_listening_is_a_lost_link(ends: Ends) -> None:
         ends.until(lambda: bool(ends.here.lost))
 
 
+def test_a_refused_connection_is_told_from_poll_and_not_before(ends: Ends) -> None:
+    ends.caller.connect("127.0.0.1:0", JOB, ATTEMPT, ME)
+    assert not ends.here.lost
+    ends.until(lambda: bool(ends.here.lost))
+
+
 @pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\nHost: here\r\n\r\n", bytes([2]) + bytes(23), b"\xff" * 64])
 def test_a_stranger_is_hung_up_on(ends: Ends, garbage: bytes) -> None:
     host, _, port = ends.called.address.rpartition(":")
