@@ -42,7 +42,7 @@ sim: $(VENV)/.dev ## seeded simulation of a whole cluster, SEEDS=n [SEED=k]
 	@$(BIN)/python -m penstock.testing.sim --seeds $(SEEDS) $(if $(SEED),--seed $(SEED))
 
 check: $(VENV)/.dev ## ruff, mypy, import contracts
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache
 
 fmt: $(VENV)/.dev ## format and sort imports
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .

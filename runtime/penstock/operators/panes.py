@@ -17,7 +17,7 @@ from penstock.model import specs
 from penstock.model.errors import UserError
 from penstock.operators.event_times import event_times_us
 
-_FROM_MICROS: dict[str, Callable[[int], int]] = {
+_FROM_MICROS: dict[str, Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]] = {
     "d": lambda micros: micros // 86_400_000_000,
     "s": lambda micros: micros // 1_000_000,
     "ms": lambda micros: micros // 1_000,
@@ -79,11 +79,11 @@ def event_times(frame: pl.DataFrame, event_time: specs.EventTime, uid: str) -> n
     return times.to_numpy()
 
 
-def time_column(micros: int, kind: pl.DataType, unit: str, name: str, height: int) -> pl.Series:
-    """The same time in all rows, in the type of a user's time column; `unit` is that of integers."""
+def time_column(micros: npt.NDArray[np.int64], kind: pl.DataType, unit: str, name: str) -> pl.Series:
+    """Times in the type of a user's time column; `unit` is that of integers."""
     match kind:
         case pl.Datetime():
             unit = kind.time_unit
         case pl.Date():
             unit = "d"
-    return pl.Series(name, [_FROM_MICROS[unit](micros)], pl.Int64).cast(kind).new_from_index(0, height)
+    return pl.Series(name, _FROM_MICROS[unit](micros)).cast(kind)

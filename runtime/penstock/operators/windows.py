@@ -118,28 +118,36 @@ class WindowAggregate(Operator):
 
     def _fire(self, bins: Bins, fired: int, watermark: int) -> int | None:
         """Emit the windows that end after `fired` and up to `watermark`; returns the end of the next one."""
+        complete = _Complete()
         while (end := self._first_end(bins, fired)) is not None and end - 1 <= watermark:
             inside = sorted(pane for pane in bins if end - self._panes.size <= pane < end)
             partials = [bins.partial(pane) for pane in inside]
-            self._emit(partials[0] if len(partials) == 1 else self._aggregation.merge(pl.concat(partials)), end)
+            complete.add(partials[0] if len(partials) == 1 else self._aggregation.merge(pl.concat(partials)), end)
+            if complete.rows >= _EMIT_ROWS:
+                self._emit(complete)
+                complete = _Complete()
             for pane in inside:
                 if self._panes.next_end(pane, end - 1) is None:
                     bins.remove(pane)
             fired = end - 1
+        if complete.rows:
+            self._emit(complete)
         return end
 
     def _first_end(self, bins: Iterable[int], fired: int) -> int | None:
         ends = (self._panes.next_end(pane, fired) for pane in bins)
         return min((end for end in ends if end is not None), default=None)
 
-    def _emit(self, partial: pl.DataFrame, end: int) -> None:
+    def _emit(self, complete: "_Complete") -> None:
+        """Windows that are complete together leave together: what follows them costs per batch, not per row."""
+        partials, ends = complete.joined()
         unit = self._spec.event_time.unit if self._spec.event_time else "us"
-        times = ((WINDOW_START, end - self._panes.size), (WINDOW_END, end))
+        times = ((WINDOW_START, ends - self._panes.size), (WINDOW_END, ends))
         result = pl.DataFrame(
             [
-                *(partial.get_column(key) for key in self._spec.keys),
-                *(time_column(time, self._types[name], unit, name, partial.height) for name, time in times),
-                *self._aggregation.results(partial),
+                *(partials.get_column(key) for key in self._spec.keys),
+                *(time_column(micros, self._types[name], unit, name) for name, micros in times),
+                *self._aggregation.results(partials),
             ]
         )
         for piece in result.iter_slices(_EMIT_ROWS):
@@ -208,6 +216,27 @@ class WindowAggregate(Operator):
         aggregation = self._aggregation
         fold = aggregation.merge if self._spec.input_is_partial else aggregation.fold
         return Bins(fold, aggregation.merge, fold_rows=FOLD_ROWS if self._spec.keys else _UNKEYED_FOLD_ROWS)
+
+
+class _Complete:
+    """Merged partial results of windows, in order of their end."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._partials: list[pl.DataFrame] = []
+        self._ends: list[int] = []
+
+    def add(self, partial: pl.DataFrame, end: int) -> None:
+        """One more window."""
+        self._partials.append(partial)
+        self._ends.append(end)
+        self.rows += partial.height
+
+    def joined(self) -> tuple[pl.DataFrame, npt.NDArray[np.int64]]:
+        """All of them in one frame, and the end of each row's window."""
+        partials = self._partials
+        ends = np.repeat(np.array(self._ends, np.int64), [partial.height for partial in partials])
+        return partials[0] if len(partials) == 1 else pl.concat(partials, rechunk=True), ends
 
 
 def cut_by_pane(partials: pl.DataFrame) -> list[tuple[int, pl.DataFrame]]:
