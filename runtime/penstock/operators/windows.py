@@ -121,8 +121,7 @@ class WindowAggregate(Operator):
         complete = _Complete()
         while (end := self._first_end(bins, fired)) is not None and end - 1 <= watermark:
             inside = sorted(pane for pane in bins if end - self._panes.size <= pane < end)
-            partials = [bins.partial(pane) for pane in inside]
-            complete.add(partials[0] if len(partials) == 1 else self._aggregation.merge(pl.concat(partials)), end)
+            complete.add(self._merged(bins, inside), end)
             if complete.rows >= _EMIT_ROWS:
                 self._emit(complete)
                 complete = _Complete()
@@ -133,6 +132,16 @@ class WindowAggregate(Operator):
         if complete.rows:
             self._emit(complete)
         return end
+
+    def _merged(self, bins: Bins, panes: list[int]) -> pl.DataFrame:
+        """Partial results of a window, each key once."""
+        if len(panes) == 1:
+            return bins.partial(panes[0])
+        frames: list[pl.DataFrame] = []
+        for pane in panes:
+            loose = bins.loose(pane)
+            frames += [bins.partial(pane)] if loose is None else loose
+        return self._aggregation.merge(pl.concat(frames))
 
     def _first_end(self, bins: Iterable[int], fired: int) -> int | None:
         ends = (self._panes.next_end(pane, fired) for pane in bins)

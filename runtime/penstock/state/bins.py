@@ -31,6 +31,8 @@ _MERGE_ROWS = 64 * 1024
 """Partial results are merged when there are this many, and more than the last merge left: each takes part in few
 merges, and no merge is too small to be worth the call."""
 
+_LOOSE_FRAMES = 4
+
 
 def cut(
     frame: pl.DataFrame, times: npt.NDArray[np.int64], size: int, offset: int = 0
@@ -115,6 +117,16 @@ class Bins:
         self._rows += whole.height - held.height
         held.rows, held.row_count, held.partials = [], 0, [whole]
         return whole
+
+    def loose(self, start: int) -> list[pl.DataFrame] | None:
+        """The frames of a bin as they came, when its rows are partial results and few frames hold them.
+
+        Whoever merges several bins anyway saves the call that would make each of them one; None: use `partial`.
+        """
+        held = self._bins[start]
+        if self._fold != self._merge or len(held.rows) + len(held.partials) > _LOOSE_FRAMES:
+            return None
+        return [*held.partials, *held.rows]
 
     def remove(self, start: int) -> None:
         """Forget a bin."""
