@@ -81,7 +81,7 @@ class ParquetReader:
         frame = self._decoded.slice(self._taken, max_rows)
         self._taken += frame.height
         ended = self._taken == self._decoded.height and self._next >= self._end
-        return base.ReadResult(frame=frame if frame.height else None, ended=ended, wait_us=0)
+        return base.ReadResult(frame=frame if frame.height else None, ended=ended)
 
     def position(self) -> dict[str, Any]:
         """The run, and how many of its rows were handed out.
