@@ -20,6 +20,7 @@ from polars.exceptions import PolarsError
 from penstock.model import specs
 from penstock.model.errors import UserError
 from penstock.model.schemas import type_from_text, type_to_text
+from penstock.operators import dense_counts
 from penstock.operators.expressions import Column, expression_error
 
 PANE = "__pane"
@@ -52,7 +53,8 @@ class Aggregation:
         self.finish = [part.finish for part in parts]
         self._renamed = _renamed(aggregates, self.finish)
         self.partial_columns = [expression.meta.output_name() for expression in self._merge]
-        self._extreme = None if keys else self._shared_extreme(aggregates)
+        self._extreme = None if keys else self._shared_extreme(aggregates, parts)
+        self._row_count = self.partial_columns[0] if _only_counts_rows(keys, aggregates) else None
 
     def prepare(self, frame: pl.DataFrame, times: npt.NDArray[np.int64], uid: str) -> pl.DataFrame:
         """Only what the aggregates need of each row: keys and inputs."""
@@ -73,7 +75,12 @@ class Aggregation:
 
     def fold(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Partial results of prepared rows, each key once."""
-        return self._group(rows, self._fold)
+        quick = None
+        if self._row_count is not None:
+            quick = dense_counts.count(rows, self.keys[0], self._row_count)
+        elif self._extreme is not None:
+            quick = self._extreme.fold(rows)
+        return self._group(rows, self._fold) if quick is None else quick
 
     def lift(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Prepared rows as partial results, row by row: cheaper than `fold` when hardly a key comes twice."""
@@ -81,7 +88,12 @@ class Aggregation:
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Fewer partial results, each key once. Of equal times, earlier rows count as earlier."""
-        return self._group(partials, self._merge)
+        quick = None
+        if self._row_count is not None:
+            quick = dense_counts.add_up(partials, self.keys[0], self._row_count)
+        elif self._extreme is not None:
+            quick = self._extreme.merge(partials)
+        return self._group(partials, self._merge) if quick is None else quick
 
     def results(self, partials: pl.DataFrame) -> list[pl.Series]:
         """The output columns. Most are a partial column as it is, and windows are small: a query costs more."""
@@ -92,13 +104,18 @@ class Aggregation:
     def _group(self, frame: pl.DataFrame, expressions: Sequence[pl.Expr]) -> pl.DataFrame:
         return frame.group_by(self.keys).agg(expressions) if self.keys else frame.select(expressions)
 
-    def _shared_extreme(self, aggregates: Sequence[specs.Aggregate]) -> "_Extreme | None":
+    def _shared_extreme(self, aggregates: Sequence[specs.Aggregate], parts: Sequence[_Parts]) -> "_Extreme | None":
         """The bound that all aggregates look for, when it is one and the same."""
         found = {_bound_of(aggregate) for aggregate in aggregates}
         function, expression = found.pop() if len(found) == 1 else (None, None)
         if function is None or expression is None:
             return None
-        return _Extreme(self._inputs[expression].name, largest=function == "max")
+        bound, inputs = self._inputs[expression].name, dict[str, str]()
+        for aggregate, part in zip(aggregates, parts, strict=True):
+            *values, last = (expression.meta.output_name() for expression in part.merge)
+            inputs |= {name: self._inputs[aggregate.input.polars].name for name in values if aggregate.input}
+            inputs[last] = bound
+        return _Extreme(bound, largest=function == "max", inputs=inputs, partial=last)
 
     def _input(self, expression: specs.Expression) -> pl.Expr:
         """The prepared column of an input; one for all aggregates that read the same."""
@@ -123,15 +140,44 @@ class _Extreme:
 
     column: str
     largest: bool
+    inputs: Mapping[str, str]
+    """The input column behind each partial column."""
+    partial: str
+    """The partial column that holds the extreme."""
 
     def hits(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The rows that have the extreme; all rows where there is none to be found this way."""
-        values = rows.get_column(self.column)
+        """The prepared rows that have the extreme; all rows where there is none to be found this way."""
+        return self._hits(rows, self.column)
+
+    def fold(self, rows: pl.DataFrame) -> pl.DataFrame | None:
+        """The partial result, if one row alone has the extreme: then it is that row. A query costs ten times more."""
+        one = self._only_hit(rows, self.column)
+        if one is None:
+            return None
+        return pl.DataFrame([one.get_column(source).alias(name) for name, source in self.inputs.items()])
+
+    def merge(self, partials: pl.DataFrame) -> pl.DataFrame | None:
+        """Of several partial results the one that has the extreme, if it is one."""
+        return self._only_hit(partials, self.partial)
+
+    def _only_hit(self, rows: pl.DataFrame, column: str) -> pl.DataFrame | None:
+        hits = self._hits(rows, column)
+        return hits if hits.height == 1 and not hits.get_column(column).null_count() else None
+
+    def _hits(self, rows: pl.DataFrame, column: str) -> pl.DataFrame:
+        values = rows.get_column(column)
         bound = values.max() if self.largest else values.min()
         if bound is None or values.dtype.is_float():
             return rows
         # Not `filter` or `arg_true`: both run a query, which costs more than to look at the rows.
         return rows[np.flatnonzero((values == bound).to_numpy())]
+
+
+def _only_counts_rows(keys: Sequence[str], aggregates: Sequence[specs.Aggregate]) -> bool:
+    match aggregates:
+        case [specs.Aggregate(function="count", input=None)]:
+            return len(keys) == 1
+    return False
 
 
 def _bound_of(aggregate: specs.Aggregate) -> tuple[str | None, bytes | None]:

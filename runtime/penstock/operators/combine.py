@@ -1,11 +1,13 @@
 """Pre-aggregation before an exchange: rows leave as partial results per key and pane, so that fewer travel.
 
-Owns nothing that outlives a barrier or a watermark: what it holds back leaves before either. It drops no row; which
-rows are late, the window decides. Where hardly a key comes twice, grouping costs and saves nothing: then rows
-leave as partial results of their own, and from time to time grouping is tried again.
+Owns nothing that outlives a barrier. A pane leaves whole, in front of the watermark that ends it; watermarks inside a
+pane pass by the rows that are held, and no window minds: it goes by panes, and none of theirs ends there. So a window
+gets one partial result per key, pane and sender, not one per batch. It drops no row; which rows are late, the window
+decides. Where hardly a key comes twice, grouping costs and saves nothing: then rows leave as partial results of
+their own, and from time to time grouping is tried again.
 """
 
-from collections import deque
+from collections import Counter, deque
 
 import numpy as np
 import numpy.typing as npt
@@ -17,37 +19,40 @@ from penstock.operators.base import Operator
 from penstock.operators.panes import Panes, event_times
 from penstock.state.bins import Bins, cut
 
-_HOLD_ROWS = 65_536
-"""Small batches wait for this many rows: a key then comes more often, and a call costs more than a row."""
+_HOLD_ROWS = 524_288
+"""A long pane does not wait for its end: what is held is memory, and would all leave at once."""
 
 
 class Combine(Operator):
-    """Partial results of the rows since the last time it emitted."""
+    """Partial results of the panes that have not ended yet."""
 
     def __init__(self, spec: specs.Combine) -> None:
         self._spec = spec
         self._panes = Panes.of(spec.assigner)
         self._aggregation = Aggregation(spec.keys, spec.aggregates)
         self._usefulness = Usefulness()
-        self._bins, self._held_rows = self._empty_bins(), 0
+        self._bins = Bins(self._aggregation.fold, self._aggregation.merge)
+        self._rows_in: Counter[int] = Counter()
+        """Rows that came for each pane that is held."""
 
     def on_batch(self, frame: pl.DataFrame, port: int = 0) -> None:
         """Group the rows by pane and key, now or with those of the next batches."""
         times = event_times(frame, self._spec.event_time, self.context.uid)
         rows = self._aggregation.prepare(frame, times, self.context.uid)
-        if not self._held_rows and self._spec.keys and not self._usefulness.worth_grouping():
+        if self._spec.keys and not self._usefulness.worth_grouping():
+            self._flush()  # of equal times the earlier row counts as earlier: none may overtake those that are held
             panes = (times - self._panes.offset) // self._panes.length * self._panes.length + self._panes.offset
             self._emit(self._aggregation.lift(rows), panes)
             return
         for pane, part in cut(rows, times, self._panes.length, self._panes.offset):
             self._bins.add(pane, self._aggregation.relevant(part))
-        self._held_rows += frame.height
-        if self._held_rows >= _HOLD_ROWS:
+            self._rows_in[pane] += part.height
+        if self._bins.rows >= _HOLD_ROWS:
             self._flush()
 
     def on_watermark(self, watermark: int) -> int | None:
-        """Rows go first."""
-        self._flush()
+        """Panes that end here go first."""
+        self._flush(before=self._panes.start_of(watermark + 1))
         return watermark
 
     def on_barrier(self) -> None:
@@ -58,23 +63,22 @@ class Combine(Operator):
         """Emit what is left."""
         self._flush()
 
-    def _flush(self) -> None:
-        if not self._held_rows:
+    def _flush(self, before: int | None = None) -> None:
+        panes = sorted(pane for pane in self._bins if before is None or pane < before)
+        if not panes:
             return
-        panes = sorted(self._bins)
+        held_rows = sum(self._rows_in.pop(pane) for pane in panes)
         parts = [self._bins.partial(pane) for pane in panes]
+        for pane in panes:
+            self._bins.remove(pane)
         partials = parts[0] if len(parts) == 1 else pl.concat(parts)
-        self._usefulness.learn(self._held_rows, partials.height)
-        self._bins, self._held_rows = self._empty_bins(), 0
+        self._usefulness.learn(held_rows, partials.height)
         self._emit(partials, np.repeat(np.array(panes, np.int64), [part.height for part in parts]))
 
     def _emit(self, partials: pl.DataFrame, panes: npt.NDArray[np.int64]) -> None:
         keys, columns = self._spec.keys, self._aggregation.partial_columns
         by_name = partials.get_column
         self.output.emit(pl.DataFrame([*map(by_name, keys), pl.Series(PANE, panes), *map(by_name, columns)]))
-
-    def _empty_bins(self) -> Bins:
-        return Bins(self._aggregation.fold, self._aggregation.merge)
 
 
 class Usefulness:

@@ -27,6 +27,7 @@ from penstock.operators.factory import make_operator
 from penstock.storage import open_store
 from penstock.taskmanager.control import FrameReader, encode_frame
 from penstock.taskmanager.slot import Slot
+from penstock.taskmanager.warming import warm_up
 
 REPORT_SECONDS = 0.5
 READ_BYTES = 256 * 1024
@@ -78,6 +79,7 @@ class SlotProcess:
         info = messages.SlotInfo(slot=self._slot.id, address=self._transport.address, pid=os.getpid())
         self._line.send(messages.SlotReady(info=info))
         threading.Thread(target=self._report_for_ever, name="reporter", daemon=True).start()
+        warm_up()
         while True:
             self._turn_since = self._clock.monotonic()
             wait = self._slot.run_once()
