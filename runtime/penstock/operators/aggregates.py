@@ -20,13 +20,18 @@ from polars.exceptions import PolarsError
 from penstock.model import specs
 from penstock.model.errors import UserError
 from penstock.model.schemas import type_from_text, type_to_text
-from penstock.operators import dense_counts
+from penstock.operators import dense_counts, extremes
 from penstock.operators.expressions import Column, expression_error
 
 PANE = "__pane"
 """Start of a partial result's pane, in microseconds."""
 
 _TIME = "__time"
+_GROUP = "__group"
+
+_SHARED_ROWS = 8_192
+"""Groups of fewer rows, on average, are reduced together."""
+_FEW_GROUPS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,7 @@ class Aggregation:
         self.finish = [part.finish for part in parts]
         self._renamed = _renamed(aggregates, self.finish)
         self.partial_columns = [expression.meta.output_name() for expression in self._merge]
-        self._extreme = None if keys else self._shared_extreme(aggregates, parts)
+        self._deciding = None if keys else self._extremes(aggregates, parts)
         self._row_count = self.partial_columns[0] if _only_counts_rows(keys, aggregates) else None
 
     def prepare(self, frame: pl.DataFrame, times: npt.NDArray[np.int64], uid: str) -> pl.DataFrame:
@@ -71,29 +76,19 @@ class Aggregation:
 
     def relevant(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Prepared rows without those that cannot change the result."""
-        return rows if self._extreme is None else self._extreme.hits(rows)
+        return self._deciding[0].deciding(rows) if self._deciding else rows
 
-    def fold(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Partial results of prepared rows, each key once."""
-        quick = None
-        if self._row_count is not None:
-            quick = dense_counts.count(rows, self.keys[0], self._row_count)
-        elif self._extreme is not None:
-            quick = self._extreme.fold(rows)
-        return self._group(rows, self._fold) if quick is None else quick
+    def fold(self, groups: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+        """Partial results of each group of prepared rows, each key once."""
+        return self._reduce(groups, dense_counts.count, self._deciding and self._deciding[0], self._fold)
 
     def lift(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Prepared rows as partial results, row by row: cheaper than `fold` when hardly a key comes twice."""
         return rows.select(*self.keys, *self._lift)
 
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Fewer partial results, each key once. Of equal times, earlier rows count as earlier."""
-        quick = None
-        if self._row_count is not None:
-            quick = dense_counts.add_up(partials, self.keys[0], self._row_count)
-        elif self._extreme is not None:
-            quick = self._extreme.merge(partials)
-        return self._group(partials, self._merge) if quick is None else quick
+    def merge(self, groups: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+        """Fewer partial results of each group, each key once. Of equal times, earlier rows count as earlier."""
+        return self._reduce(groups, dense_counts.add_up, self._deciding and self._deciding[1], self._merge)
 
     def results(self, partials: pl.DataFrame) -> list[pl.Series]:
         """The output columns. Most are a partial column as it is, and windows are small: a query costs more."""
@@ -101,21 +96,52 @@ class Aggregation:
             return partials.select(self.finish).get_columns()
         return [partials.get_column(source).cast(kind).alias(name) for name, source, kind in self._renamed]
 
+    def _reduce(
+        self,
+        groups: Sequence[pl.DataFrame],
+        count: dense_counts.Count,
+        deciding: extremes.Extremes | None,
+        expressions: Sequence[pl.Expr],
+    ) -> list[pl.DataFrame]:
+        """Small groups share the calls, which cost as much as some thousand rows; large ones stay in the cache."""
+        if len(groups) > 1 and sum(group.height for group in groups) > _SHARED_ROWS * len(groups):
+            return [reduced for group in groups for reduced in self._reduce([group], count, deciding, expressions)]
+        counted = count(groups, self.keys[0], self._row_count) if self._row_count else None
+        if counted is not None:
+            return counted
+        if deciding and len(groups) <= _FEW_GROUPS:
+            decided = [deciding.partial(group) for group in groups]
+            if (known := [partial for partial in decided if partial is not None]) and len(known) == len(groups):
+                return known
+        if len(groups) == 1:
+            return [self._group(groups[0], expressions)]
+        numbers = np.repeat(np.arange(len(groups), dtype=np.uint32), [group.height for group in groups])
+        rows = pl.concat(groups).hstack([pl.Series(_GROUP, numbers)])
+        made = rows.group_by([_GROUP, *self.keys], maintain_order=True).agg(expressions)
+        lengths = np.bincount(made.get_column(_GROUP).to_numpy(), minlength=len(groups))
+        starts, made = np.cumsum(lengths) - lengths, made[[*self.keys, *self.partial_columns]]
+        return [made.slice(start, length) for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)]
+
     def _group(self, frame: pl.DataFrame, expressions: Sequence[pl.Expr]) -> pl.DataFrame:
         return frame.group_by(self.keys).agg(expressions) if self.keys else frame.select(expressions)
 
-    def _shared_extreme(self, aggregates: Sequence[specs.Aggregate], parts: Sequence[_Parts]) -> "_Extreme | None":
-        """The bound that all aggregates look for, when it is one and the same."""
-        found = {_bound_of(aggregate) for aggregate in aggregates}
-        function, expression = found.pop() if len(found) == 1 else (None, None)
-        if function is None or expression is None:
-            return None
-        bound, inputs = self._inputs[expression].name, dict[str, str]()
+    def _extremes(
+        self, aggregates: Sequence[specs.Aggregate], parts: Sequence[_Parts]
+    ) -> tuple[extremes.Extremes, extremes.Extremes] | None:
+        """What decides everything, in rows and in partial results; None: some aggregate needs every row."""
+        rows, partials = list[extremes.Decided](), list[extremes.Decided]()
         for aggregate, part in zip(aggregates, parts, strict=True):
-            *values, last = (expression.meta.output_name() for expression in part.merge)
-            inputs |= {name: self._inputs[aggregate.input.polars].name for name in values if aggregate.input}
-            inputs[last] = bound
-        return _Extreme(bound, largest=function == "max", inputs=inputs, partial=last)
+            found = extremes.bound_of(aggregate)
+            if found is None or aggregate.input is None:
+                return None
+            expression, largest = found
+            *value, by = (expression.meta.output_name() for expression in part.merge)
+            in_rows = extremes.Bound(self._inputs[expression].name, largest)
+            in_partials = extremes.Bound(by, largest)
+            rows += [extremes.Decided(name, self._inputs[aggregate.input.polars].name, in_rows) for name in value]
+            rows.append(extremes.Decided(by, in_rows.column, in_rows))
+            partials += [extremes.Decided(name, name, in_partials) for name in (*value, by)]
+        return extremes.Extremes(rows), extremes.Extremes(partials)
 
     def _input(self, expression: specs.Expression) -> pl.Expr:
         """The prepared column of an input; one for all aggregates that read the same."""
@@ -130,63 +156,11 @@ class Aggregation:
         return _parts(aggregate, value, by, kind)
 
 
-@dataclass(frozen=True, slots=True)
-class _Extreme:
-    """A column whose largest (or smallest) value decides everything that is asked of a group.
-
-    Only the rows that have it matter, and to find them is one look at one column: the highest bid of ten seconds
-    with its auction and bidder is kept as the few rows that it may still be, not folded batch by batch.
-    """
-
-    column: str
-    largest: bool
-    inputs: Mapping[str, str]
-    """The input column behind each partial column."""
-    partial: str
-    """The partial column that holds the extreme."""
-
-    def hits(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The prepared rows that have the extreme; all rows where there is none to be found this way."""
-        return self._hits(rows, self.column)
-
-    def fold(self, rows: pl.DataFrame) -> pl.DataFrame | None:
-        """The partial result, if one row alone has the extreme: then it is that row. A query costs ten times more."""
-        one = self._only_hit(rows, self.column)
-        if one is None:
-            return None
-        return pl.DataFrame([one.get_column(source).alias(name) for name, source in self.inputs.items()])
-
-    def merge(self, partials: pl.DataFrame) -> pl.DataFrame | None:
-        """Of several partial results the one that has the extreme, if it is one."""
-        return self._only_hit(partials, self.partial)
-
-    def _only_hit(self, rows: pl.DataFrame, column: str) -> pl.DataFrame | None:
-        hits = self._hits(rows, column)
-        return hits if hits.height == 1 and not hits.get_column(column).null_count() else None
-
-    def _hits(self, rows: pl.DataFrame, column: str) -> pl.DataFrame:
-        values = rows.get_column(column)
-        bound = values.max() if self.largest else values.min()
-        if bound is None or values.dtype.is_float():
-            return rows
-        # Not `filter` or `arg_true`: both run a query, which costs more than to look at the rows.
-        return rows[np.flatnonzero((values == bound).to_numpy())]
-
-
 def _only_counts_rows(keys: Sequence[str], aggregates: Sequence[specs.Aggregate]) -> bool:
     match aggregates:
         case [specs.Aggregate(function="count", input=None)]:
             return len(keys) == 1
     return False
-
-
-def _bound_of(aggregate: specs.Aggregate) -> tuple[str | None, bytes | None]:
-    match aggregate:
-        case specs.Aggregate(function="max" | "min" as function, input=specs.Expression(polars=expression)):
-            return function, expression
-        case specs.Aggregate(function="max_by" | "min_by" as function, by=specs.Expression(polars=expression)):
-            return function.removesuffix("_by"), expression
-    return None, None
 
 
 def _renamed(
@@ -322,7 +296,7 @@ def partial_schema(
     ]
     aggregation = Aggregation(keys, typed)
     empty = pl.DataFrame(schema=input_schema)
-    partial = aggregation.fold(aggregation.prepare(empty, np.empty(0, np.int64), uid="schema"))
+    (partial,) = aggregation.fold([aggregation.prepare(empty, np.empty(0, np.int64), uid="schema")])
     schema = {key: partial.schema[key] for key in keys} | {PANE: pl.Int64()}
     return pl.Schema(schema | {name: partial.schema[name] for name in aggregation.partial_columns})
 

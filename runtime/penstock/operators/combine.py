@@ -68,7 +68,7 @@ class Combine(Operator):
         if not panes:
             return
         held_rows = sum(self._rows_in.pop(pane) for pane in panes)
-        parts = [self._bins.partial(pane) for pane in panes]
+        parts = self._bins.partials(panes)
         for pane in panes:
             self._bins.remove(pane)
         partials = parts[0] if len(parts) == 1 else pl.concat(parts)

@@ -65,6 +65,13 @@ class Panes:
             return ends[0]
         return ends[0] + ((watermark + 1 - ends[0]) // self.slide + 1) * self.slide
 
+    def ends_between(self, pane: int, fired: int, watermark: int) -> range:
+        """Ends of the pane's windows that are complete at `watermark` and were not at `fired`."""
+        ends = self.window_ends(pane)
+        after = max(0, -(-(fired + 2 - ends.start) // self.slide))
+        until = max(after, (watermark + 1 - ends.start) // self.slide + 1)
+        return ends[after:until]
+
 
 def event_times(frame: pl.DataFrame, event_time: specs.EventTime, uid: str) -> npt.NDArray[np.int64]:
     """Microseconds of each row. A row without a time is an error that names the column."""

@@ -6,6 +6,7 @@ row whose windows have all fired is late: dropped and counted. A row that is lat
 the others.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -26,6 +27,7 @@ from penstock.state.key_groups import KEY_GROUP, group_range, sort_by_group
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 
 _EMIT_ROWS = 65_536
+_WINDOWS_AT_ONCE = 64
 _UNKEYED_FOLD_ROWS = 16_384
 """Without keys a fold leaves one row, so it pays as soon as the rows outweigh the call."""
 
@@ -57,7 +59,7 @@ class WindowAggregate(Operator):
         """Put the rows in their panes."""
         if self._spec.input_is_partial:
             times = frame.get_column(PANE).to_numpy()
-            rows = frame.select(*self._spec.keys, *self._aggregation.partial_columns)
+            rows = frame[[*self._spec.keys, *self._aggregation.partial_columns]]
         else:
             times = self._times(frame)
             rows = self._aggregation.prepare(frame, times, self.context.uid)
@@ -112,36 +114,33 @@ class WindowAggregate(Operator):
         if watermark <= self._watermark:
             return
         if self._next_end is not None and self._next_end - 1 <= watermark:
-            self._next_end = self._fire(self._bins, self._watermark, watermark)
+            self._fire(self._bins, self._watermark, watermark)
+            self._next_end = self._first_end(self._bins, watermark)
             self.context.counters.state_rows = self._bins.rows
         self._watermark = watermark
 
-    def _fire(self, bins: Bins, fired: int, watermark: int) -> int | None:
-        """Emit the windows that end after `fired` and up to `watermark`; returns the end of the next one."""
+    def _fire(self, bins: Bins, fired: int, watermark: int) -> None:
+        """Emit the windows that end after `fired` and up to `watermark`, in order of their end."""
+        ends = sorted({end for pane in bins for end in self._panes.ends_between(pane, fired, watermark)})
+        for first in range(0, len(ends), _WINDOWS_AT_ONCE):
+            self._fire_together(bins, ends[first : first + _WINDOWS_AT_ONCE])
+
+    def _fire_together(self, bins: Bins, ends: Sequence[int]) -> None:
+        """Windows that are complete together share the calls that are made for them."""
+        panes = sorted(bins)
+        inside = {end: panes[bisect_left(panes, end - self._panes.size) : bisect_left(panes, end)] for end in ends}
+        frames = bins.loose({pane for needed in inside.values() for pane in needed})
         complete = _Complete()
-        while (end := self._first_end(bins, fired)) is not None and end - 1 <= watermark:
-            inside = sorted(pane for pane in bins if end - self._panes.size <= pane < end)
-            complete.add(self._merged(bins, inside), end)
+        for end, needed in inside.items():
+            complete.add(end, [frame for pane in needed for frame in frames[pane]])
             if complete.rows >= _EMIT_ROWS:
                 self._emit(complete)
                 complete = _Complete()
-            for pane in inside:
-                if self._panes.next_end(pane, end - 1) is None:
-                    bins.remove(pane)
-            fired = end - 1
         if complete.rows:
             self._emit(complete)
-        return end
-
-    def _merged(self, bins: Bins, panes: list[int]) -> pl.DataFrame:
-        """Partial results of a window, each key once."""
-        if len(panes) == 1:
-            return bins.partial(panes[0])
-        frames: list[pl.DataFrame] = []
         for pane in panes:
-            loose = bins.loose(pane)
-            frames += [bins.partial(pane)] if loose is None else loose
-        return self._aggregation.merge(pl.concat(frames))
+            if self._panes.next_end(pane, ends[-1] - 1) is None:
+                bins.remove(pane)
 
     def _first_end(self, bins: Iterable[int], fired: int) -> int | None:
         ends = (self._panes.next_end(pane, fired) for pane in bins)
@@ -149,7 +148,7 @@ class WindowAggregate(Operator):
 
     def _emit(self, complete: "_Complete") -> None:
         """Windows that are complete together leave together: what follows them costs per batch, not per row."""
-        partials, ends = complete.joined()
+        partials, ends = complete.merged(self._aggregation)
         unit = self._spec.event_time.unit if self._spec.event_time else "us"
         times = ((WINDOW_START, ends - self._panes.size), (WINDOW_END, ends))
         result = pl.DataFrame(
@@ -215,8 +214,8 @@ class WindowAggregate(Operator):
             return
         for watermark, bins in self._lagging:
             self._fire(bins, watermark, self._watermark)
-            for pane in bins:
-                self._bins.add_partial(pane, bins.partial(pane))
+            for pane, partial in zip(bins, bins.partials(list(bins)), strict=True):
+                self._bins.add_partial(pane, partial)
         self._lagging.clear()
         self._next_end = self._first_end(self._bins, self._watermark)
         self.context.counters.state_rows = self._bins.rows
@@ -228,24 +227,25 @@ class WindowAggregate(Operator):
 
 
 class _Complete:
-    """Merged partial results of windows, in order of their end."""
+    """Partial results of windows, in order of their end."""
 
     def __init__(self) -> None:
         self.rows = 0
-        self._partials: list[pl.DataFrame] = []
-        self._ends: list[int] = []
+        self._windows: list[tuple[int, list[pl.DataFrame]]] = []
 
-    def add(self, partial: pl.DataFrame, end: int) -> None:
+    def add(self, end: int, frames: list[pl.DataFrame]) -> None:
         """One more window."""
-        self._partials.append(partial)
-        self._ends.append(end)
-        self.rows += partial.height
+        self._windows.append((end, frames))
+        self.rows += sum(frame.height for frame in frames)
 
-    def joined(self) -> tuple[pl.DataFrame, npt.NDArray[np.int64]]:
-        """All of them in one frame, and the end of each row's window."""
-        partials = self._partials
-        ends = np.repeat(np.array(self._ends, np.int64), [partial.height for partial in partials])
-        return partials[0] if len(partials) == 1 else pl.concat(partials, rechunk=True), ends
+    def merged(self, aggregation: Aggregation) -> tuple[pl.DataFrame, npt.NDArray[np.int64]]:
+        """All of them in one frame, each key once in each window, and the end of each row's window."""
+        several = [pl.concat(frames) for _, frames in self._windows if len(frames) > 1]
+        merged = iter(aggregation.merge(several)) if several else iter(())
+        partials = [frames[0] if len(frames) == 1 else next(merged) for _, frames in self._windows]
+        ends = np.array([end for end, _ in self._windows], np.int64)
+        whole = partials[0] if len(partials) == 1 else pl.concat(partials, rechunk=True)
+        return whole, np.repeat(ends, [partial.height for partial in partials])
 
 
 def cut_by_pane(partials: pl.DataFrame) -> list[tuple[int, pl.DataFrame]]:

@@ -9,14 +9,15 @@ key alone. Partial results are merged early only where folding made them much fe
 keys as rows, merging would only move them.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-Fold = Callable[[pl.DataFrame], pl.DataFrame]
+Fold = Callable[[Sequence[pl.DataFrame]], list[pl.DataFrame]]
+"""Makes partial results of several groups of rows at once, one frame for each."""
 
 FOLD_ROWS = 512 * 1024
 """Rows of a bin that are grouped at once; below, the cost per row grows (measured: 1.6x at half of it)."""
@@ -72,6 +73,11 @@ class _Bin:
     def height(self) -> int:
         return self.row_count + sum(partial.height for partial in self.partials)
 
+    @property
+    def settled(self) -> bool:
+        """One frame of partial results is all there is."""
+        return not self.rows and len(self.partials) == 1
+
 
 class Bins:
     """Time bins by their start. `fold` makes partial results of rows, `merge` fewer of several."""
@@ -110,23 +116,18 @@ class Bins:
         self._bins.setdefault(start, _Bin()).partials.append(partial)
         self._rows += partial.height
 
-    def partial(self, start: int) -> pl.DataFrame:
-        """The partial results of a bin, each key once."""
-        held = self._bins[start]
-        whole = _reduce(held.rows, held.partials, self._fold, self._merge)
-        self._rows += whole.height - held.height
-        held.rows, held.row_count, held.partials = [], 0, [whole]
-        return whole
+    def partials(self, starts: Collection[int]) -> list[pl.DataFrame]:
+        """The partial results of these bins, each key once in each."""
+        self._settle([held for start in starts if not (held := self._bins[start]).settled])
+        return [self._bins[start].partials[0] for start in starts]
 
-    def loose(self, start: int) -> list[pl.DataFrame] | None:
-        """The frames of a bin as they came, when its rows are partial results and few frames hold them.
+    def loose(self, starts: Collection[int]) -> dict[int, list[pl.DataFrame]]:
+        """Partial results of each of these bins, in few frames, but not in one where that would cost a call.
 
-        Whoever merges several bins anyway saves the call that would make each of them one; None: use `partial`.
+        For whoever merges several bins anyway.
         """
-        held = self._bins[start]
-        if self._fold != self._merge or len(held.rows) + len(held.partials) > _LOOSE_FRAMES:
-            return None
-        return [*held.partials, *held.rows]
+        self._settle([held for start in starts if not ((held := self._bins[start]).settled or self._is_loose(held))])
+        return {start: [*(held := self._bins[start]).partials, *held.rows] for start in starts}
 
     def remove(self, start: int) -> None:
         """Forget a bin."""
@@ -143,25 +144,46 @@ class Bins:
 
         def partials() -> Iterator[tuple[int, pl.DataFrame]]:
             for start, rows, folded in frozen:
-                yield start, _reduce(rows, folded, fold, merge)
+                yield start, _reduced([(rows, folded)], fold, merge)[0]
 
         return partials
 
+    def _is_loose(self, held: _Bin) -> bool:
+        return self._fold == self._merge and len(held.rows) + len(held.partials) <= _LOOSE_FRAMES
+
+    def _settle(self, bins: Sequence[_Bin]) -> None:
+        if not bins:
+            return
+        reduced = _reduced([(held.rows, held.partials) for held in bins], self._fold, self._merge)
+        for held, whole in zip(bins, reduced, strict=True):
+            self._rows += whole.height - held.height
+            held.rows, held.row_count, held.partials = [], 0, [whole]
+
     def _fold_rows_of(self, held: _Bin) -> None:
         before = held.height
-        partial = self._fold(pl.concat(held.rows))
+        (partial,) = self._fold([pl.concat(held.rows)])
         shrank = partial.height < _SHRANK * held.row_count
         held.rows, held.row_count = [], 0
         held.partials.append(partial)
         newer = sum(partial.height for partial in held.partials[1:])
         if shrank and (len(held.partials) >= _MERGE_FRAMES or newer >= max(held.partials[0].height, _MERGE_ROWS)):
-            held.partials = [self._merge(pl.concat(held.partials))]
+            held.partials = self._merge([pl.concat(held.partials)])
         self._rows += held.height - before
 
 
-def _reduce(rows: Iterable[pl.DataFrame], partials: Iterable[pl.DataFrame], fold: Fold, merge: Fold) -> pl.DataFrame:
-    """One frame of partial results, each key once; older ones before newer ones."""
-    unfolded, folded = list(rows), list(partials)
-    if unfolded:
-        folded.append(fold(pl.concat(unfolded)))
-    return folded[0] if len(folded) == 1 else merge(pl.concat(folded))
+def _reduced(
+    bins: Iterable[tuple[Iterable[pl.DataFrame], Iterable[pl.DataFrame]]], fold: Fold, merge: Fold
+) -> list[pl.DataFrame]:
+    """Rows and partial results of bins, as one frame of partial results each, older ones before newer ones."""
+    unfolded, folded = zip(*((list(rows), list(partials)) for rows, partials in bins), strict=True)
+    with_rows = [number for number, rows in enumerate(unfolded) if rows]
+    for number, partial in zip(with_rows, _called(fold, [unfolded[number] for number in with_rows]), strict=True):
+        folded[number].append(partial)
+    several = [number for number, partials in enumerate(folded) if len(partials) > 1]
+    for number, partial in zip(several, _called(merge, [folded[number] for number in several]), strict=True):
+        folded[number][:] = [partial]
+    return [partials[0] for partials in folded]
+
+
+def _called(reduce: Fold, groups: Sequence[list[pl.DataFrame]]) -> list[pl.DataFrame]:
+    return reduce([frames[0] if len(frames) == 1 else pl.concat(frames) for frames in groups]) if groups else []

@@ -60,10 +60,10 @@ def in_pieces(
         if rows.is_empty():
             continue
         prepared = aggregation.prepare(rows, rows["at"].to_numpy(), "uid")
-        partials.append(aggregation.lift(prepared) if how == "lift" else aggregation.fold(prepared))
+        partials.append(aggregation.lift(prepared) if how == "lift" else aggregation.fold([prepared])[0])
         if how == "merge":
-            partials = [aggregation.merge(pl.concat(partials))]
-    merged = aggregation.merge(pl.concat(partials))
+            partials = aggregation.merge([pl.concat(partials)])
+    (merged,) = aggregation.merge([pl.concat(partials)])
     assert set(merged.columns) == {*keys, *aggregation.partial_columns}
     return merged.select(*keys, *aggregation.finish)
 

@@ -1,6 +1,7 @@
 """Time bins: cutting batches, folding late, snapshots by reference."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
@@ -11,12 +12,12 @@ from hypothesis import strategies as st
 from penstock.state.bins import FOLD_FRAMES, Bins, cut
 
 
-def count_keys(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.group_by("key").agg(pl.len().cast(pl.Int64).alias("count"))
+def count_keys(groups: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+    return [rows.group_by("key").agg(pl.len().cast(pl.Int64).alias("count")) for rows in groups]
 
 
-def merge_counts(partials: pl.DataFrame) -> pl.DataFrame:
-    return partials.group_by("key").agg(pl.col("count").sum())
+def merge_counts(groups: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+    return [partials.group_by("key").agg(pl.col("count").sum()) for partials in groups]
 
 
 def bins(fold_rows: int = 1000) -> Bins:
@@ -57,7 +58,9 @@ def test_folding_early_or_late_gives_the_same(added: list[tuple[int, list[str]]]
     for start, names in added:
         held.add(start, keys(*names))
         expected[start].update(names)
-    assert {start: dict(held.partial(start).rows()) for start in held} == expected
+    assert {
+        start: dict(partial.rows()) for start, partial in zip(held, held.partials(list(held)), strict=True)
+    } == expected
     assert held.rows == sum(map(len, expected.values()))
 
 
@@ -81,7 +84,7 @@ def test_a_snapshot_does_not_see_what_comes_after() -> None:
     held.add(10, keys("c"))
     frozen = held.freeze()
     held.add(0, keys("a", "a", "a"))
-    held.partial(0)
+    held.partials([0])
     held.remove(10)
     held.add(20, keys("d"))
     for _ in range(2):
@@ -100,6 +103,6 @@ def test_state_stays_in_few_chunks(distinct: int) -> None:
     held, random = bins(fold_rows=64), np.random.default_rng(3)
     for _ in range(500):
         held.add(0, pl.DataFrame({"key": random.integers(0, distinct, 64)}))
-    whole = held.partial(0)
+    (whole,) = held.partials([0])
     assert whole["count"].sum() == 500 * 64
     assert whole.n_chunks() <= 2
