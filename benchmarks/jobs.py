@@ -17,6 +17,8 @@ ENDED = frozenset({"finished", "stopped", "cancelled", "failed"})
 EVERY_SECOND = JobSettings(checkpoint=CheckpointSettings(interval_us=1_000_000))
 _POLL_SECONDS = 0.1
 """Times are the JobManager's own; a client that asks more often takes a tenth of a core from the job."""
+_SETTLE_SECONDS = 0.7
+"""Fresh processes start behind the slots that were used: a job that follows at once shares its cores with them."""
 
 
 @contextmanager
@@ -48,6 +50,7 @@ def finish(running: LocalCluster, job: str) -> JobView:
         raise RuntimeError(f"job {view.name} is {view.state}: {view.reason}")
     total = running.client.cluster().slots_total
     wait_until(lambda: running.client.cluster().slots_free == total, "free slots")
+    time.sleep(_SETTLE_SECONDS)
     return view
 
 
