@@ -33,7 +33,7 @@ from penstock.jobmanager.timing import Moment, Timing
 from penstock.model import messages
 from penstock.model.elements import BarrierKind
 from penstock.model.errors import UserError
-from penstock.model.ids import JobId
+from penstock.model.ids import Attempt, JobId
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,17 +133,17 @@ class Job:
                 run.metrics |= {metrics.subtask: metrics for metrics in tasks}
                 run.ended |= {metrics.subtask: None for metrics in tasks if metrics.ended}
 
-    def on_slot_lost(self, lost: LostSlot, code: str, *, secondary: bool) -> None:
+    def on_slot_lost(self, lost: LostSlot) -> None:
         """The process is gone."""
+        failure = Failure(lost.code, lost.reason, str(lost.slot), lost.secondary)
         run = self.regions.of(lost.usage.attempt)
         if run is None:
-            return
-        if run.state is RegionState.JOURNALING:
+            self._explain(failure, lost.usage.attempt)
+        elif run.state is RegionState.JOURNALING:
             # Nothing was deployed: other slots will do, and no failure is counted.
             self._placing.end_attempt(run, self._at, run.cause)
         else:
-            what = f"slot {lost.slot} is lost: {lost.reason}"
-            self._on_failure(run, Failure(code, what, str(lost.slot), secondary))
+            self._on_failure(run, failure)
 
     # ------------------------------------------------------------ facts: journal
 
@@ -263,6 +263,7 @@ class Job:
         elif run.state is not RegionState.FAILING:
             run.failure = failure
             run.enter(RegionState.FAILING, self._at.monotonic)
+            self._placing.probe(run)
             self.checkpointing.interrupt(f"{failure.place} failed", self._at)
             self._move(JobState.RESTARTING, str(failure))
 
@@ -305,9 +306,17 @@ class Job:
             case messages.Acknowledged(handle=handle) if self.checkpoints.useless(handle):
                 self._outbox.delete((handle.path,))
             case messages.Failed():
-                failure = failures.from_message(message)
-                if self.failures.explain(failure, message.attempt) and failure.fatal:
-                    self.end(JobState.FAILED, str(failure))
+                self._explain(failures.from_message(message), message.attempt)
+
+    def _explain(self, failure: Failure, attempt: Attempt) -> None:
+        """The cause of a failure that is over: wherever its effect was named, the cause is from now on."""
+        if (effect := self.failures.explain(failure, attempt)) is None:
+            return
+        for run in self.regions.runs:
+            run.cause = str(failure) if run.cause == effect else run.cause
+        self.reason = str(failure) if self.reason == effect else self.reason
+        if failure.fatal:
+            self.end(JobState.FAILED, str(failure))
 
     # ------------------------------------------------------------ states and the journal
 

@@ -78,6 +78,12 @@ class Placing:
         restored = run.restored.checkpoint if run.restored else None
         self._outbox.note("info", "region deployed", attempt=run.number, slots=len(run.placement), restored=restored)
 
+    def probe(self, run: RegionRun) -> None:
+        """A connection broke: ask the region's TaskManagers whether they are there, since one that is not is why."""
+        first_slots = {slot.task_manager: slot for slot in reversed(run.placement)}
+        for slot in sorted(first_slots.values()):
+            self._outbox.send(slot, messages.Probe())
+
     def end_attempt(self, run: RegionRun, at: Moment, cause: str) -> None:
         """Give the slots back; the region waits for others."""
         self._release(run, at)

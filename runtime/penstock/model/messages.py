@@ -59,8 +59,12 @@ class Cancel(Message, frozen=True, kw_only=True):
     attempt: Attempt
 
 
+class Probe(Message, frozen=True, kw_only=True):
+    """To a TaskManager: are you there? Nothing follows from it, but one that is gone is found out by it."""
+
+
 ToSlot = Deploy | Trigger | Commit | Abort
-ToTaskManager = Deploy | Trigger | Commit | Abort | Cancel
+ToTaskManager = Deploy | Trigger | Commit | Abort | Cancel | Probe
 
 
 class Directed(msgspec.Struct, frozen=True, kw_only=True):

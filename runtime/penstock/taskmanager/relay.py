@@ -22,6 +22,7 @@ from penstock.model.messages import (
     FromSlot,
     Heartbeat,
     InputEnded,
+    Probe,
     SlotInfo,
     SlotReady,
     SlotReport,
@@ -84,6 +85,8 @@ class SlotRelay:
             job, attempt = self._deployment or (None, 0)
             if job == message.job and attempt <= message.attempt:
                 self._end("cancelled")
+        elif isinstance(message, Probe):
+            pass  # that it came here is the answer
         elif self._process is not None and self._deployment == (message.job, message.attempt):
             self._process.send(message)
 
