@@ -37,7 +37,7 @@ def _obey(control: socket.socket, slot: SlotId, message: ToSlot) -> None:
         control.sendall(encode_frame(Running(job=job, attempt=attempt, slot=slot)))
         if job == "stuck":
             report = SlotReport(
-                job=job, attempt=attempt, slot=slot, tasks=(), stuck_seconds=31.0, stuck_stack="  in spin, line 3"
+                job=job, attempt=attempt, slot=slot, tasks=(), stuck_seconds=31.0, stuck_stack='in operator "spin"'
             )
             control.sendall(encode_frame(report))
     elif isinstance(message, Trigger):

@@ -162,6 +162,7 @@ class SlotReport(Message, frozen=True, kw_only=True):
     stuck_seconds: float = 0.0
     """How long the main loop has not come round; the TaskManager makes an error of it (P008)."""
     stuck_stack: str = ""
+    """In which operator, and where in the user's code; goes on the sentence."""
     rss_bytes: int = 0
 
 

@@ -137,8 +137,7 @@ class SlotRelay:
 
     def _fail_stuck(self, report: SlotReport) -> None:
         subtasks = ", ".join(str(task.subtask) for task in report.tasks)
-        reason = f"{subtasks} has not yielded for {report.stuck_seconds:.0f} s; it is here:\n{report.stuck_stack}"
-        self._fail("P008", reason.rstrip())
+        self._fail("P008", f"{subtasks} has not yielded for {report.stuck_seconds:.0f} s, {report.stuck_stack}")
         self._end("stuck")
 
     def _on_exit(self, process: SlotProcess, code: int) -> None:
