@@ -20,7 +20,17 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     """Stable over restarts; state is found by it."""
+    whole: str = ""
+    """What it was cut from, a file for example; empty: it is whole. A whole is cut once: what a checkpoint holds of
+    it is all of it, and stays cut as it was when the source would cut it another way."""
+    place: int = 0
+    """Where in the whole it begins."""
     options: dict[str, Any] = {}
+
+    @property
+    def origin(self) -> str:
+        """The name of the whole."""
+        return self.whole or self.id
 
 
 class ReadResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +90,10 @@ class Source(Protocol):
         ...
 
     def discover(self, seen: frozenset[str], context: SourceContext) -> Sequence[Split]:
-        """New splits for this subtask only, each found by exactly one subtask; empty for most sources."""
+        """New splits for this subtask only, each found by exactly one subtask; empty for most sources.
+
+        `seen`: the origins of those that are known.
+        """
         ...
 
     @property
