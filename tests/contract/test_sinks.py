@@ -66,7 +66,8 @@ def open_sink(endpoint: Endpoint, *, attempt: int = 1, subtask: int = 0, uid: st
 
 def prepare(sink: Sink, checkpoint: int) -> list[dict[str, Any]]:
     """Committables as a checkpoint carries them."""
-    decoded: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(sink.prepare(CheckpointId(checkpoint))))
+    stage = sink.prepare(CheckpointId(checkpoint))
+    decoded: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(stage() if stage else []))
     return decoded
 
 
@@ -79,6 +80,23 @@ def test_rows_are_invisible_until_they_are_committed(form: Format, tmp_path: Pat
     committables = prepare(sink, 1)
     assert form.visible(tmp_path) == []
     sink.commit(committables)
+    assert form.visible(tmp_path) == list(range(100))
+
+
+def test_at_a_barrier_nothing_is_written_and_later_rows_do_not_mix_with_earlier(form: Format, tmp_path: Path) -> None:
+    sink = open_sink(form.make(tmp_path))
+    sink.recover([])
+    sink.write(ROWS.head(40))
+    first = sink.prepare(CheckpointId(1))
+    assert list(tmp_path.iterdir()) == []
+    sink.write(ROWS.slice(40, 60))
+    second = sink.prepare(CheckpointId(2))
+    assert first is not None
+    assert second is not None
+    later, earlier = second(), first()
+    sink.commit(earlier)
+    assert form.visible(tmp_path) == list(range(40))
+    sink.commit(later)
     assert form.visible(tmp_path) == list(range(100))
 
 

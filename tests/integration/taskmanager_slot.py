@@ -29,6 +29,12 @@ def entry(control: socket.socket, slot: SlotId, host: str) -> None:
     os._exit(0)
 
 
+def entry_of_one_good_slot(control: socket.socket, slot: SlotId, host: str) -> None:
+    if slot.index > 0:
+        os._exit(3)
+    entry(control, slot, host)
+
+
 def _obey(control: socket.socket, slot: SlotId, message: ToSlot) -> None:
     if isinstance(message, Deploy):
         job, attempt = message.deployment.job, message.deployment.attempt
@@ -37,7 +43,7 @@ def _obey(control: socket.socket, slot: SlotId, message: ToSlot) -> None:
         control.sendall(encode_frame(Running(job=job, attempt=attempt, slot=slot)))
         if job == "stuck":
             report = SlotReport(
-                job=job, attempt=attempt, slot=slot, tasks=(), stuck_seconds=31.0, stuck_stack="  in spin, line 3"
+                job=job, attempt=attempt, slot=slot, tasks=(), stuck_seconds=31.0, stuck_stack='in operator "spin"'
             )
             control.sendall(encode_frame(report))
     elif isinstance(message, Trigger):

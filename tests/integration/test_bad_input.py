@@ -99,6 +99,11 @@ FAILING = {
         'def main(flow):\n    numbers(flow).map(halve, output={"h": int}, uid="halve").write(ps.discard())\n',
         ["P007", "halve", "ZeroDivisionError", "main.py", "n=5"],
     ),
+    "P8 a function that does not return": (
+        "def spin(n):\n    while True:\n        pass\n"
+        'def main(flow):\n    numbers(flow).map(spin, output={"n": int}, uid="endless").write(ps.discard())\n',
+        ["P008", "has not yielded for 30 s", 'in operator "endless", here:\n  File ', "main.py", "in spin"],
+    ),
     "P9 a function that ends its process": (
         "def leave(n):\n    os._exit(7)\n"
         'def main(flow):\n    numbers(flow).map(leave, output={"n": int}, uid="leave").write(ps.discard())\n',

@@ -136,6 +136,8 @@ def test_a_killed_taskmanager_is_replaced_and_no_row_is_lost_or_doubled(run_in_b
     result = running.join()
     assert result.job.state == "finished"
     assert result.job.restarts >= 1
+    cause = result.job.failures[0]
+    assert (cause.code, f"TaskManager {victim.id} is lost" in cause.reason) == ("C020", True), cause
     assert result.collected()["n"].sort().to_list() == list(range(2_000))
     source = result.job.vertices[0].operators[0]
     assert source.rows_out == 2_000, "rows are counted over restarts, each once"

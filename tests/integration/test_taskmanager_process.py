@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock.config import LinkSettings, TaskManagerSettings
@@ -83,6 +84,14 @@ class ListeningJobManager:
                 if isinstance(message, kind) and where(message):
                     return message
 
+    async def registered(self, slots: int = 1) -> Register:
+        """A registration, with the slots that were ready then or soon after."""
+        register = await self.first(Register)
+        while len(register.slots) < slots:
+            ready = await self.first(SlotReady)
+            register = msgspec.structs.replace(register, slots=(*register.slots, ready.info))
+        return register
+
     async def send(self, register: Register, message: ToTaskManager) -> Reply:
         channel = taskmanager_channel(register.address)
         try:
@@ -93,9 +102,11 @@ class ListeningJobManager:
 
 
 @contextlib.asynccontextmanager
-async def running(jobmanager: ListeningJobManager, slots: int = 1) -> AsyncIterator[TaskManager]:
+async def running(
+    jobmanager: ListeningJobManager, slots: int = 1, entry: str = "taskmanager_slot:entry"
+) -> AsyncIterator[TaskManager]:
     settings = TaskManagerSettings(id=TM, jobmanager=jobmanager.address, slots=slots, link=LINK)
-    manager = TaskManager(settings, entry="taskmanager_slot:entry", clock=SystemClock())
+    manager = TaskManager(settings, entry=entry, clock=SystemClock())
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(manager.run())
         try:
@@ -130,7 +141,7 @@ def gone(pid: int) -> bool:
 
 async def test_messages_travel_both_ways_in_order(jobmanager):
     async with running(jobmanager):
-        register = await jobmanager.first(Register)
+        register = await jobmanager.registered()
         assert [info.slot for info in register.slots] == [SLOT]
         await jobmanager.send(register, deploy("calm"))
         await jobmanager.first(Running)
@@ -146,7 +157,7 @@ async def test_messages_travel_both_ways_in_order(jobmanager):
 
 async def test_messages_of_another_attempt_are_dropped(jobmanager):
     async with running(jobmanager):
-        register = await jobmanager.first(Register)
+        register = await jobmanager.registered()
         await jobmanager.send(register, deploy("calm", attempt=2))
         await jobmanager.first(Running)
         await jobmanager.send(register, Trigger(job=JobId("calm"), attempt=Attempt(1), checkpoint=CheckpointId(1)))
@@ -156,7 +167,7 @@ async def test_messages_of_another_attempt_are_dropped(jobmanager):
 
 async def test_a_killed_slot_fails_its_deployment_and_is_replaced(jobmanager):
     async with running(jobmanager):
-        register = await jobmanager.first(Register)
+        register = await jobmanager.registered()
         pid = register.slots[0].pid
         await jobmanager.send(register, deploy("calm"))
         await jobmanager.first(Running)
@@ -170,25 +181,24 @@ async def test_a_killed_slot_fails_its_deployment_and_is_replaced(jobmanager):
 
 async def test_an_exit_of_the_program_is_named(jobmanager):
     async with running(jobmanager):
-        register = await jobmanager.first(Register)
+        register = await jobmanager.registered()
         await jobmanager.send(register, deploy("exits"))
         assert "exited with code 7" in (await jobmanager.first(Failed)).reason
 
 
 async def test_a_stuck_slot_is_ended_with_its_stack_as_the_reason(jobmanager):
     async with running(jobmanager):
-        register = await jobmanager.first(Register)
+        register = await jobmanager.registered()
         await jobmanager.send(register, deploy("stuck"))
         failed = await jobmanager.first(Failed)
         assert failed.code == "P008"
-        assert "has not yielded for 31 s" in failed.reason
-        assert "in spin, line 3" in failed.reason
+        assert 'has not yielded for 31 s, in operator "spin"' in failed.reason
         assert (await jobmanager.first(SlotReady)).info.pid != register.slots[0].pid
 
 
 async def test_cancel_ends_the_process_without_a_failure(jobmanager):
     async with running(jobmanager):
-        register = await jobmanager.first(Register)
+        register = await jobmanager.registered()
         pid = register.slots[0].pid
         await jobmanager.send(register, deploy("calm"))
         await jobmanager.first(Running)
@@ -201,9 +211,20 @@ async def test_cancel_ends_the_process_without_a_failure(jobmanager):
         assert not [message for message in jobmanager.told if isinstance(message, Failed)]
 
 
+async def test_a_slot_that_crashes_again_and_again_keeps_nobody_waiting(jobmanager):
+    async with running(jobmanager, slots=2, entry="taskmanager_slot:entry_of_one_good_slot"):
+        register = await jobmanager.registered()
+        assert [info.slot for info in register.slots] == [SLOT]
+        await jobmanager.send(register, deploy("calm"))
+        await jobmanager.first(Running)
+        jobmanager.known = False
+        again = await jobmanager.registered()
+        assert [info.slot for info in again.slots] == [SLOT]
+
+
 async def test_a_taskmanager_that_leaves_says_so_and_takes_its_slots_with_it(jobmanager):
     async with running(jobmanager, slots=2) as manager:
-        register = await jobmanager.first(Register)
+        register = await jobmanager.registered(slots=2)
         manager.stop()
         await jobmanager.first(Leaving)
     assert all(gone(info.pid) for info in register.slots)
@@ -211,18 +232,18 @@ async def test_a_taskmanager_that_leaves_says_so_and_takes_its_slots_with_it(job
 
 async def test_a_jobmanager_that_forgot_us_gets_fresh_slots_and_a_new_registration(jobmanager):
     async with running(jobmanager):
-        register = await jobmanager.first(Register)
+        register = await jobmanager.registered()
         await jobmanager.send(register, deploy("calm"))
         await jobmanager.first(Running)
         jobmanager.known, jobmanager.epoch = False, "e2"
-        again = await jobmanager.first(Register)
+        again = await jobmanager.registered()
         assert gone(register.slots[0].pid)
         assert again.slots[0].pid != register.slots[0].pid
 
 
 async def test_a_lost_jobmanager_ends_the_work_and_is_found_when_it_is_back(jobmanager):
     async with running(jobmanager):
-        register = await jobmanager.first(Register)
+        register = await jobmanager.registered()
         await jobmanager.send(register, deploy("calm"))
         await jobmanager.first(Running)
         await jobmanager.stop()
@@ -232,7 +253,7 @@ async def test_a_lost_jobmanager_ends_the_work_and_is_found_when_it_is_back(jobm
         replacement = ListeningJobManager(jobmanager.port, epoch="e2")
         await replacement.start()
         try:
-            again = await replacement.first(Register)
+            again = await replacement.registered()
             assert again.slots[0].pid != register.slots[0].pid
             await replacement.first(Heartbeat)
         finally:
@@ -241,7 +262,7 @@ async def test_a_lost_jobmanager_ends_the_work_and_is_found_when_it_is_back(jobm
 
 async def test_orders_of_a_jobmanager_that_we_do_not_follow_are_refused(jobmanager):
     async with running(jobmanager):
-        register = await jobmanager.first(Register)
+        register = await jobmanager.registered()
         await jobmanager.first(Heartbeat)
         jobmanager.epoch = "somebody-else"
         reply = await jobmanager.send(register, deploy("calm"))

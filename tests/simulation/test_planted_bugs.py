@@ -8,7 +8,7 @@ KNOWN_SEEDS = {
     "acknowledge-before-upload": 0,
     "commit-before-journal": 4,
     "drop-timers-on-restore": 1,
-    "accept-old-frames": 89,
+    "accept-old-frames": 127,
     "reuse-checkpoint-id": 6,
     "position-too-far": 5,
     "forget-given-up-output": 14,

@@ -4,7 +4,7 @@ A connector is made from plain options (`specs.Connector`); `connectors.registry
 Reading is by split: a split is a part of the input with a position of its own, read by one subtask at a time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -20,7 +20,17 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     """Stable over restarts; state is found by it."""
+    whole: str = ""
+    """What it was cut from, a file for example; empty: it is whole. A whole is cut once: what a checkpoint holds of
+    it is all of it, and stays cut as it was when the source would cut it another way."""
+    place: int = 0
+    """Where in the whole it begins."""
     options: dict[str, Any] = {}
+
+    @property
+    def origin(self) -> str:
+        """The name of the whole."""
+        return self.whole or self.id
 
 
 class ReadResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +90,10 @@ class Source(Protocol):
         ...
 
     def discover(self, seen: frozenset[str], context: SourceContext) -> Sequence[Split]:
-        """New splits for this subtask only, each found by exactly one subtask; empty for most sources."""
+        """New splits for this subtask only, each found by exactly one subtask; empty for most sources.
+
+        `seen`: the origins of those that are known.
+        """
         ...
 
     @property
@@ -103,20 +116,27 @@ class SinkContext(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
 
 
+Stage = Callable[[], list[dict[str, Any]]]
+"""Makes rows durable where no reader sees them; the committables that describe them, as JSON values.
+
+Called in the background while `write` goes on, so it shares nothing with it; again, if it raised.
+"""
+
+
 class Sink(Protocol):
     """Task side of a sink connector, two-phase.
 
-    `write` stages rows; `prepare` (at a barrier) closes what is staged and describes it as committables,
-    which become part of the checkpoint; `commit` makes them visible and is idempotent, since a restore
-    commits again what the checkpoint holds. A sink without phases returns no committables.
+    `write` takes rows; `prepare` (at a barrier) sets apart what was written, and the stage that it returns makes it
+    durable; its committables become part of the checkpoint; `commit` makes them visible and is idempotent, since a
+    restore commits again what the checkpoint holds. A sink without phases has nothing to prepare.
     """
 
     def write(self, frame: pl.DataFrame) -> None:
-        """Stage rows; invisible to readers of the target until committed."""
+        """Take rows; invisible to readers of the target until committed."""
         ...
 
-    def prepare(self, checkpoint: CheckpointId) -> list[dict[str, Any]]:
-        """Close what was staged since the last call; JSON values."""
+    def prepare(self, checkpoint: CheckpointId) -> Stage | None:
+        """Set apart what was written since the last call, at once: a barrier waits. None: nothing was."""
         ...
 
     def commit(self, committables: list[dict[str, Any]]) -> None:

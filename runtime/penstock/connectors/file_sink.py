@@ -1,8 +1,8 @@
 """Files as a sink, in two phases.
 
 Rows are gathered in memory and written as staged files below `<out>/_penstock/staging/`, under names that no reader
-of the format looks at. A staged file is whole and flushed to disk before it becomes a committable. Committing
-renames it to
+of the format looks at: when there are enough, and after a barrier in the background. A staged file is whole and
+flushed to disk before it becomes a committable. Committing renames it to
 
     <out>/[column=value/...]part-<job>-<uid>-<subtask>-<attempt>-<checkpoint>-<number>.<suffix>
 
@@ -14,10 +14,12 @@ attempt has replaced this one, and its files are its own.
 """
 
 import contextlib
+import itertools
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import polars as pl
@@ -39,6 +41,15 @@ NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """The folder of rows whose partition column is null; Hive's word, which Spark, DuckDB and Polars know."""
 
 
+class StagedFile(NamedTuple):
+    """A file that is whole and on disk."""
+
+    name: str
+    """In staging."""
+    folder: str
+    """Below `out`, where it will go."""
+
+
 class FileSink:
     """Task side of the file sinks, for one subtask."""
 
@@ -53,31 +64,22 @@ class FileSink:
         self._staging = self._out / STAGING / _file_name(context.job) / _file_name(context.uid)
         self._rows: list[pl.DataFrame] = []
         self._bytes = 0
-        self._staged: list[tuple[str, str]] = []
-        """Name in staging, and the folder below `out` that it will go to."""
-        self._written = 0
+        self._staged: list[StagedFile] = []
+        self._numbers = itertools.count()
 
     def write(self, frame: pl.DataFrame) -> None:
         """Keep rows; write a staged file when there are enough."""
         self._rows.append(frame)
         self._bytes += size_of(frame)
         if self._bytes >= self._roll_bytes:
-            self._stage()
+            self._staged += self._stage_rows(self._rows)
+            self._rows, self._bytes = [], 0
 
-    def prepare(self, checkpoint: CheckpointId) -> list[dict[str, Any]]:
-        """Stage the rest and say what is to be renamed to what."""
-        self._stage()
-        if self._staged:
-            flush_folder(self._staging)
-        committables = [
-            {
-                "staged": str((self._staging / name).relative_to(self._out)),
-                "target": f"{folder}{self._part_name(checkpoint, number)}",
-            }
-            for number, (name, folder) in enumerate(self._staged)
-        ]
-        self._staged = []
-        return committables
+    def prepare(self, checkpoint: CheckpointId) -> base.Stage | None:
+        """What is staged already, and the rows that are yet to be."""
+        rows, staged = self._rows, self._staged
+        self._rows, self._bytes, self._staged = [], 0, []
+        return partial(self._stage, checkpoint, rows, staged) if rows or staged else None
 
     def commit(self, committables: list[dict[str, Any]]) -> None:
         """Rename; what was renamed before stays as it is."""
@@ -104,21 +106,35 @@ class FileSink:
         """Staged rows are abandoned: the next attempt removes them."""
         self._rows, self._bytes = [], 0
 
-    def _stage(self) -> None:
+    def _stage(
+        self, checkpoint: CheckpointId, rows: list[pl.DataFrame], staged: list[StagedFile]
+    ) -> list[dict[str, Any]]:
+        """Write the rest, and say what is to be renamed to what."""
+        files = [*staged, *self._stage_rows(rows)]
+        flush_folder(self._staging)
+        return [
+            {
+                "staged": str((self._staging / file.name).relative_to(self._out)),
+                "target": f"{file.folder}{self._part_name(checkpoint, number)}",
+            }
+            for number, file in enumerate(files)
+        ]
+
+    def _stage_rows(self, gathered: list[pl.DataFrame]) -> list[StagedFile]:
         """Write what was gathered, a file for each partition."""
-        if not self._rows:
-            return
-        rows = self._rows[0] if len(self._rows) == 1 else pl.concat(self._rows)
-        self._rows, self._bytes = [], 0
+        if not gathered:
+            return []
+        rows = gathered[0] if len(gathered) == 1 else pl.concat(gathered)
         make_folders(self._staging)
+        staged = []
         for folder, part in self._partitions(rows):
-            name = f"{self._context.subtask.index}-{self._context.attempt}-{self._written}{STAGED_SUFFIX}"
-            self._written += 1
+            name = f"{self._context.subtask.index}-{self._context.attempt}-{next(self._numbers)}{STAGED_SUFFIX}"
             with (self._staging / name).open("wb") as file:
                 self._output.write(part, file, self._options)
                 file.flush()
                 os.fsync(file.fileno())
-            self._staged.append((name, folder))
+            staged.append(StagedFile(name, folder))
+        return staged
 
     def _partitions(self, rows: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
         """Folder and rows; the columns stay in the files, so that each file is complete by itself."""

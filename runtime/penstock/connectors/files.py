@@ -1,7 +1,8 @@
 """Files as a source: which there are, how they are cut into splits, who reads a new one.
 
 A split is a range of bytes of one file. What begins in the range (a row group, a line) belongs to it, so that
-splits cover a file exactly, whatever lies on a border. A bounded source reads the files that were there when
+splits cover a file exactly, whatever lies on a border. A file is cut once: a job that goes on from a checkpoint with
+another `split_bytes` keeps the splits of the files it knows. A bounded source reads the files that were there when
 the program was built; a watched directory is listed again and again by every subtask, and a new file is taken
 by the one whose number the hash of its path gives. A watched file must appear whole (by rename): what is
 appended later is not read.
@@ -79,9 +80,9 @@ class FileSource:
         mine = [
             (path, size)
             for path, size in list_files(self._options["path"], self._format.suffixes)
-            if stable_hash(path) % context.parallelism == context.subtask_index
+            if path not in seen and stable_hash(path) % context.parallelism == context.subtask_index
         ]
-        return tuple(split for split in self._cut(mine) if split.id not in seen)
+        return tuple(self._cut(mine))
 
     def open(
         self, split: base.Split, position: dict[str, Any] | None, context: base.SourceContext
@@ -111,6 +112,8 @@ class FileSource:
                 length = min(step, size - start)
                 yield base.Split(
                     id=f"{path}@{start}+{length}",
+                    whole=path,
+                    place=start,
                     options={"path": path, "size": size, "start": start, "length": length},
                 )
 

@@ -15,9 +15,9 @@ from penstock.model.specs import Connector, Schema
 class OnePhaseSink:
     """What a sink without phases has in common: nothing is staged."""
 
-    def prepare(self, checkpoint: CheckpointId) -> list[dict[str, Any]]:
+    def prepare(self, checkpoint: CheckpointId) -> base.Stage | None:
         """Nothing to commit."""
-        return []
+        return None
 
     def commit(self, committables: list[dict[str, Any]]) -> None:
         """Nothing to make visible."""

@@ -150,7 +150,7 @@ class Core:
 
     def _on_message(self, task_manager: TaskManagerId, message: ToJobManager, at: Moment) -> None:
         if isinstance(message, Register):
-            self._report(self._pool.register(message, at.monotonic), "C021", secondary=True)
+            self._report(self._pool.register(message, at.monotonic))
             return
         if not self._pool.heard(task_manager, at.monotonic):
             self.ignored += 1
@@ -158,9 +158,9 @@ class Core:
             return
         match message:
             case SlotReady(info=info):
-                self._report(self._pool.slot_ready(info), "C021", secondary=True)
+                self._report(self._pool.slot_ready(info))
             case Leaving():
-                self._lose(task_manager, f"TaskManager {task_manager} has left")
+                self._lose(task_manager, "it has left")
             case Heartbeat(reports=reports):
                 for report in reports:
                     self._pool.note_memory(report.slot, report.rss_bytes)
@@ -173,12 +173,12 @@ class Core:
     def _lose(self, task_manager: TaskManagerId, reason: str) -> None:
         facts: dict[str, object] = {"task_manager": task_manager, "why": reason}
         self._commands.append(Note(level="warning", message="taskmanager lost", facts=facts))
-        self._report(self._pool.lose(task_manager, f"TaskManager {task_manager}: {reason}"), "C020", secondary=False)
+        self._report(self._pool.lose(task_manager, reason))
 
-    def _report(self, lost: list[LostSlot], code: str, *, secondary: bool) -> None:
+    def _report(self, lost: list[LostSlot]) -> None:
         for slot in lost:
             if job := self._jobs.get(slot.usage.job):
-                job.on_slot_lost(slot, code, secondary=secondary)
+                job.on_slot_lost(slot)
 
     def _known(self, job: JobId) -> Job | None:
         found = self._jobs.get(job)

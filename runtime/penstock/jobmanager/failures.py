@@ -28,31 +28,45 @@ class Failure:
 def from_message(message: Failed) -> Failure:
     """What a slot has to say."""
     place = str(message.subtask or message.slot)
-    return Failure(message.code, message.reason, place, message.secondary, message.fatal)
+    reason = message.reason.removeprefix(f"{message.code} ")  # errors of ours begin with their code
+    return Failure(message.code, reason, place, message.secondary, message.fatal)
+
+
+@dataclass(slots=True)
+class _Record:
+    failure: Failure
+    attempt: Attempt
+    time_us: int
 
 
 class FailureLog:
     """The last failures, oldest first."""
 
     def __init__(self) -> None:
-        self._views: list[FailureView] = []
-        self._last_is_secondary = False
+        self._records: list[_Record] = []
 
     def add(self, failure: Failure, attempt: Attempt, now_us: int) -> None:
         """A region failed."""
-        self._last_is_secondary = failure.secondary
-        self._views.append(
-            FailureView(time_us=now_us, attempt=attempt, code=failure.code, reason=failure.reason, place=failure.place)
-        )
-        del self._views[:-SHOWN]
+        self._records.append(_Record(failure, attempt, now_us))
+        del self._records[:-SHOWN]
 
-    def explain(self, failure: Failure, attempt: Attempt) -> bool:
-        """A cause that came too late replaces the lost connection that was noted in its place."""
-        if not self._last_is_secondary or failure.secondary or self._views[-1].attempt != attempt:
-            return False
-        self.add(failure, attempt, self._views.pop().time_us)
-        return True
+    def explain(self, cause: Failure, attempt: Attempt) -> str | None:
+        """A cause that came too late replaces the lost connection that was noted in its place; returns that one."""
+        for record in self._records:
+            if record.attempt == attempt and record.failure.secondary and not cause.secondary:
+                effect, record.failure = record.failure, cause
+                return str(effect)
+        return None
 
     def views(self) -> tuple[FailureView, ...]:
         """For people."""
-        return tuple(self._views)
+        return tuple(
+            FailureView(
+                time_us=record.time_us,
+                attempt=record.attempt,
+                code=record.failure.code,
+                reason=record.failure.reason,
+                place=record.failure.place,
+            )
+            for record in self._records
+        )

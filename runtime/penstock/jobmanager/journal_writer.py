@@ -6,6 +6,8 @@ Invariant: one entry is outstanding at most, and the next one is made only when 
 from typing import TypeVar
 
 from penstock.checkpoint import journal
+from penstock.jobmanager.events import JobSubmitted
+from penstock.jobmanager.regions import RegionRun
 from penstock.jobmanager.timing import Moment
 
 E = TypeVar("E", bound=journal.Entry)
@@ -31,6 +33,28 @@ class JournalWriter:
         entry = kind(sequence=self._sequence, parent=self._parent, writer=self._writer, time_us=at.now_us, **fields)
         self._outstanding = entry
         return entry
+
+    def submitted(self, name: str, submission: JobSubmitted, at: Moment) -> journal.Submitted:
+        """The first entry of a job."""
+        return self.make(
+            journal.Submitted,
+            at,
+            name=name,
+            graph_sha256=submission.graph_sha256,
+            restored_from=submission.restored_from,
+            initial=submission.initial,
+        )
+
+    def attempt_started(self, run: RegionRun, at: Moment) -> journal.AttemptStarted:
+        """A region has slots, and may use them once this is written."""
+        return self.make(
+            journal.AttemptStarted,
+            at,
+            attempt=run.number,
+            region=run.region.index,
+            restored=run.restored.checkpoint if run.restored else None,
+            cause=run.cause,
+        )
 
     def written(self, entry: journal.JournalEntry, sha256: str) -> bool:
         """It is in the store. False: that was not the outstanding one."""

@@ -1,5 +1,7 @@
 """Regions of a job on their way from waiting to running.
 
+Owns: which regions there are, apart or merged for want of slots, and the numbers of their attempts.
+
     WAITING -> JOURNALING -> DEPLOYING -> RUNNING
        ^           |             |           |
        |           |             +-----------+--> FAILING (the cause may still come)
@@ -9,12 +11,14 @@ JOURNALING: slots are reserved and the attempt has its number, but nobody else k
 """
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from penstock.checkpoint.selection import handles_for
 from penstock.graph import Region, slots_wanted
+from penstock.jobmanager import packing
 from penstock.jobmanager.failures import Failure
 from penstock.model.handles import Manifest
 from penstock.model.ids import Attempt, SlotId, SubtaskId
@@ -54,6 +58,12 @@ class RegionRun:
     """Why this attempt is needed; empty for the first."""
 
     @property
+    def number(self) -> Attempt:
+        """Of the attempt, once slots are reserved for it."""
+        assert self.attempt is not None
+        return self.attempt
+
+    @property
     def wanted(self) -> int:
         """Slots that it can fill."""
         return slots_wanted(self.region)
@@ -91,6 +101,61 @@ class RegionRun:
     def tasks_to_restore(self, slot: SlotId) -> tuple[Task, ...]:
         """The slot's tasks, each with the state objects it has to read."""
         return tuple(_with_state(task, self.restored) for task in self.placement[slot])
+
+
+class Regions:
+    """All regions of one job."""
+
+    def __init__(self, regions: Sequence[Region], *, since: float) -> None:
+        self._apart = regions
+        self.last_attempt = Attempt(0)
+        self.runs: list[RegionRun] = []
+        self.set_apart(since, cause="")
+
+    @property
+    def merged(self) -> bool:
+        """Whether some of them share slots, and so start and fail together."""
+        return len(self.runs) < len(self._apart)
+
+    @property
+    def all_running(self) -> bool:
+        """A checkpoint can be taken."""
+        return all(run.state is RegionState.RUNNING for run in self.runs)
+
+    @property
+    def all_ended(self) -> bool:
+        """All have seen the end of their input."""
+        return all(run.all_ended for run in self.runs)
+
+    def waiting(self) -> list[RegionRun]:
+        """Those without slots."""
+        return [run for run in self.runs if run.state is RegionState.WAITING]
+
+    def of(self, attempt: Attempt) -> RegionRun | None:
+        """Whose present attempt this is; None: it is over."""
+        return next((run for run in self.runs if run.attempt == attempt), None)
+
+    def next_attempt(self) -> Attempt:
+        """A number that no attempt of this job ever had."""
+        self.last_attempt = Attempt(self.last_attempt + 1)
+        return self.last_attempt
+
+    def set_apart(self, since: float, *, cause: str) -> None:
+        """Each by itself, as the graph has them."""
+        self.runs = [RegionRun(region, since=since, cause=cause) for region in self._apart]
+
+    def merge(self, count: int, since: float) -> None:
+        """At most so many. None of them may run."""
+        cause = self.runs[0].cause
+        self.runs = [RegionRun(region, since=since, cause=cause) for region in packing.merge(self._apart, count)]
+
+    def check_invariants(self) -> None:
+        """For tests: attempts are unique, and every subtask has a place."""
+        attempts = [run.attempt for run in self.runs if run.attempt is not None]
+        assert len(set(attempts)) == len(attempts)
+        assert all(attempt <= self.last_attempt for attempt in attempts)
+        subtasks = [subtask for run in self.runs for subtask in run.region.subtasks]
+        assert sorted(subtasks) == sorted(subtask for region in self._apart for subtask in region.subtasks)
 
 
 def _with_state(task: Task, manifest: Manifest | None) -> Task:

@@ -16,15 +16,15 @@ from penstock.model.views import JobView, OperatorView, ProcessView, VertexView
 
 def view_job(job: Job) -> JobView:
     """One job."""
-    metrics = {subtask: found for run in job.runs for subtask, found in run.metrics.items()}
-    before = job.counted_before()
+    metrics = {subtask: found for run in job.regions.runs for subtask, found in run.metrics.items()}
+    before = job.checkpointing.counted_before()
     checkpoints = job.checkpoints.views()
     completed = [view for view in checkpoints if view.status == "completed"]
     return JobView(
         id=job.id,
         name=job.graph.name,
         state=job.state.value,
-        attempt=job.last_attempt,
+        attempt=job.regions.last_attempt,
         restarts=job.restarts.count,
         parallelism=max((vertex.parallelism for vertex in job.graph.vertices), default=0),
         submitted_us=job.submitted_us,
@@ -45,7 +45,7 @@ def view_processes(pool: SlotPool, jobs: Iterable[Job]) -> tuple[ProcessView, ..
     subtasks = {
         (job.id, run.attempt, slot): tuple(str(task.subtask) for task in tasks)
         for job in jobs
-        for run in job.runs
+        for run in job.regions.runs
         for slot, tasks in run.placement.items()
     }
     views = []

@@ -22,11 +22,14 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class LostSlot:
-    """The process that did this work is gone."""
+    """The process that did this work is gone, or will be."""
 
     slot: SlotId
     usage: Usage
+    code: str
     reason: str
+    secondary: bool = False
+    """Whoever lost it has more to say than that it is lost."""
 
 
 @dataclass(slots=True)
@@ -70,12 +73,11 @@ class SlotPool:
         kept = {index: slot for index, slot in before.items() if not slot.deployed}
         after = {info.slot.index: _carry_over(kept.get(info.slot.index), info) for info in message.slots}
         self._task_managers[message.task_manager] = TaskManager(message, monotonic, after)
-        reason = f"TaskManager {message.task_manager} has registered again without it"
-        return [
-            LostSlot(slot.info.slot, slot.usage, reason)
-            for index, slot in before.items()
-            if _in_use(slot) and slot.usage and after.get(index) is not slot
-        ]
+        gone = [slot for index, slot in before.items() if after.get(index) is not slot]
+        if known is not None and known.registration.pid != message.pid:
+            return _lost_with(known, f"its process {known.registration.pid} was replaced by {message.pid}", gone)
+        reason = f"TaskManager {message.task_manager} has ended what it ran and registered again"
+        return [LostSlot(slot.info.slot, slot.usage, "C021", reason) for slot in gone if _in_use(slot) and slot.usage]
 
     def slot_ready(self, info: SlotInfo) -> list[LostSlot]:
         """A process stands behind the slot."""
@@ -86,7 +88,8 @@ class SlotPool:
         after = task_manager.slots[info.slot.index] = _carry_over(before, info)
         if before is None or before is after or not _in_use(before) or before.usage is None:
             return []
-        return [LostSlot(info.slot, before.usage, f"its process {before.info.pid} was replaced by {info.pid}")]
+        reason = f"process {before.info.pid} of slot {info.slot} was replaced by {info.pid}"
+        return [LostSlot(info.slot, before.usage, "C021", reason, secondary=True)]
 
     def heard(self, task_manager: TaskManagerId, monotonic: float) -> bool:
         """It lives. False: it is not registered."""
@@ -97,15 +100,12 @@ class SlotPool:
         return True
 
     def lose(self, task_manager: TaskManagerId, reason: str) -> list[LostSlot]:
-        """The TaskManager is gone, and all its slots with it."""
+        """The TaskManager is gone, and all its slots with it.
+
+        Among them are slots that are to end anyway: the work in them may have failed because of this very loss.
+        """
         lost = self._task_managers.pop(task_manager, None)
-        if lost is None:
-            return []
-        return [
-            LostSlot(slot.info.slot, slot.usage, reason)
-            for slot in lost.slots.values()
-            if _in_use(slot) and slot.usage
-        ]
+        return _lost_with(lost, reason, lost.slots.values()) if lost else []
 
     def silent(self, monotonic: float) -> list[TaskManagerId]:
         """TaskManagers that have not been heard for too long."""
@@ -203,6 +203,11 @@ def _carry_over(before: Slot | None, info: SlotInfo) -> Slot:
     """The same process keeps its work; another one is free."""
     same = before is not None and (before.info.pid, before.info.address) == (info.pid, info.address)
     return before if before is not None and same else Slot(info)
+
+
+def _lost_with(task_manager: TaskManager, reason: str, slots: Iterable[Slot]) -> list[LostSlot]:
+    what = f"TaskManager {task_manager.registration.task_manager} is lost: {reason}"
+    return [LostSlot(slot.info.slot, slot.usage, "C020", what) for slot in slots if slot.usage]
 
 
 def _in_use(slot: Slot) -> bool:

@@ -76,11 +76,11 @@ def recovered(event: JobRecovered, around: Surroundings, at: Moment) -> Job:
     )
     job.submitted_us = event.entries[0].time_us
     for entry in attempts:
-        job.last_attempt = max(job.last_attempt, entry.attempt)
+        job.regions.last_attempt = max(job.regions.last_attempt, entry.attempt)
         if entry.cause:
             code, _, reason = entry.cause.partition(" ")
             job.failures.add(Failure(code, reason), entry.attempt, entry.time_us)
-    for run in job.runs:
+    for run in job.regions.runs:
         run.cause = TAKEN_UP if attempts else ""
     if isinstance(last, journal.Ended):
         job.show_ended(JobState(last.outcome), last.reason, last.time_us)

@@ -59,8 +59,12 @@ class Cancel(Message, frozen=True, kw_only=True):
     attempt: Attempt
 
 
+class Probe(Message, frozen=True, kw_only=True):
+    """To a TaskManager: are you there? Nothing follows from it, but one that is gone is found out by it."""
+
+
 ToSlot = Deploy | Trigger | Commit | Abort
-ToTaskManager = Deploy | Trigger | Commit | Abort | Cancel
+ToTaskManager = Deploy | Trigger | Commit | Abort | Cancel | Probe
 
 
 class Directed(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,6 +162,7 @@ class SlotReport(Message, frozen=True, kw_only=True):
     stuck_seconds: float = 0.0
     """How long the main loop has not come round; the TaskManager makes an error of it (P008)."""
     stuck_stack: str = ""
+    """In which operator, and where in the user's code; goes on the sentence."""
     rss_bytes: int = 0
 
 

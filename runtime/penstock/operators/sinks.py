@@ -1,4 +1,4 @@
-"""The task side of a sink: rows are staged as they come, and become visible when their checkpoint is in the journal.
+"""The task side of a sink: rows are staged with a checkpoint, and become visible when that is in the journal.
 
 Owns: which committables wait for which checkpoint. They are state: a restore commits them again, since nobody
 knows whether the earlier attempt did.
@@ -12,13 +12,28 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from penstock.connectors.base import PacedSink, Sink, SinkContext
+from penstock.connectors.base import PacedSink, Sink, SinkContext, Stage
 from penstock.model.handles import Redistribution
 from penstock.model.ids import CheckpointId
 from penstock.operators.base import Operator, OperatorContext, Output, Section, Snapshot
 
 COMMITTABLES = "committables"
 MakeSink = Callable[[SinkContext], Sink]
+
+
+class _Output:
+    """What was written between two barriers: rows until they are staged, then committables."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage: Stage | None = stage
+        self._committables: list[dict[str, Any]] = []
+
+    def committables(self) -> list[dict[str, Any]]:
+        """Staged the first time that it goes well."""
+        if self._stage is not None:
+            self._committables = self._stage()
+            self._stage = None  # and its rows with it
+        return self._committables
 
 
 class SinkOperator(Operator):
@@ -29,7 +44,7 @@ class SinkOperator(Operator):
         self._closing = ExitStack()
         self._paced: PacedSink | None = None
         self._recovered = False
-        self._waiting: dict[CheckpointId, list[dict[str, Any]]] = {}
+        self._waiting: dict[CheckpointId, _Output] = {}
 
     def open(self, context: OperatorContext, output: Output) -> None:
         """Make the sink; it recovers when it is known whether there is something to restore."""
@@ -52,7 +67,7 @@ class SinkOperator(Operator):
         self._recover([msgspec.json.decode(text) for text in texts])
 
     def on_batch(self, frame: pl.DataFrame, port: int = 0) -> None:
-        """Stage rows."""
+        """Take rows."""
         self._ready().write(frame)
 
     def ready_in_us(self) -> int:
@@ -60,15 +75,19 @@ class SinkOperator(Operator):
         return self._paced.ready_in_us() if self._paced is not None else 0
 
     def snapshot(self, checkpoint: CheckpointId) -> Snapshot:
-        """Close what was staged; it waits for the checkpoint together with what waits already."""
-        if prepared := self._ready().prepare(checkpoint):
-            self._waiting[checkpoint] = prepared
-        waiting = [each for prepared in self._waiting.values() for each in prepared]
+        """Set apart what was written; it waits for the checkpoint together with what waits already.
+
+        Staging is part of taking the snapshot, in the background. What could not be staged for one checkpoint is
+        staged for the next.
+        """
+        if (stage := self._ready().prepare(checkpoint)) is not None:
+            self._waiting[checkpoint] = _Output(stage)
+        waiting = tuple(self._waiting.values())
 
         def sections() -> Sequence[Section]:
-            if not waiting:
+            texts = [msgspec.json.encode(each).decode() for output in waiting for each in output.committables()]
+            if not texts:
                 return ()
-            texts = [msgspec.json.encode(each).decode() for each in waiting]
             frame = pl.DataFrame({"committable": texts}, schema={"committable": pl.String})
             # Every subtask gets all of them: each removes what its own earlier attempts left staged, so whatever
             # the checkpoint holds must be visible by then, also when another subtask staged it.
@@ -79,11 +98,11 @@ class SinkOperator(Operator):
     def on_committed(self, checkpoint: CheckpointId) -> None:
         """Make visible what waited for this checkpoint or an earlier one. Nothing waits twice."""
         for waiting in sorted(each for each in self._waiting if each <= checkpoint):
-            self._ready().commit(self._waiting[waiting])
+            self._ready().commit(self._waiting[waiting].committables())
             del self._waiting[waiting]
 
     def close(self) -> None:
-        """Staged rows are abandoned."""
+        """Rows that wait are abandoned."""
         self._closing.close()
 
     def _ready(self) -> Sink:

@@ -24,6 +24,8 @@ from penstock.operators.valve import Valve
 SPLITS = "splits"
 _SPLITS_SCHEMA = {
     "split": pl.String,
+    "whole": pl.String,
+    "place": pl.Int64,
     "options": pl.String,
     "position": pl.String,
     "watermark": pl.Int64,
@@ -223,13 +225,25 @@ class SourceOperator(Operator):
 
     # ------------------------------------------------------------ splits
 
+    def _known_splits(self) -> list[Split]:
+        """Of all subtasks, in the same order in each: as listed, then what was discovered before the restore.
+
+        A whole that was restored stays cut as it was, in its place among those that are listed.
+        """
+        restored: dict[str, list[Split]] = {}
+        for progress in sorted(self._restored.values(), key=lambda each: (each.split.place, each.split.id)):
+            restored.setdefault(progress.split.origin, []).append(progress.split)
+        known: dict[str, Split] = {}
+        for listed in self._source.splits():
+            known |= {split.id: split for split in restored.get(listed.origin, (listed,))}
+        for origin in sorted(restored):
+            known |= {split.id: split for split in restored[origin]}
+        return list(known.values())
+
     def _own_splits(self, now: float) -> dict[str, _SplitProgress]:
-        """Listed splits, then those that were discovered before the restore; number i belongs to subtask i mod p."""
+        """Number i of all splits belongs to subtask i mod p."""
         if self._splits is None:
-            listed = {split.id: split for split in self._source.splits()}
-            discovered = {name: self._restored[name].split for name in sorted(self._restored.keys() - listed.keys())}
-            known = list((listed | discovered).values())
-            mine = known[self.context.subtask.index :: self.context.parallelism]
+            mine = self._known_splits()[self.context.subtask.index :: self.context.parallelism]
             self._splits = {split.id: self._restored.get(split.id) or _SplitProgress(split) for split in mine}
             if not self._source.sequential:
                 unread = [progress for progress in self._splits.values() if not progress.ended]
@@ -246,7 +260,7 @@ class SourceOperator(Operator):
             return _REST_US
         interval = self._settings.discovery_interval_us / 1_000_000
         if now >= self._discovery_due:
-            seen = frozenset(splits.keys() | self._restored.keys())
+            seen = frozenset(each.split.origin for each in (*splits.values(), *self._restored.values()))
             for split in self._source.discover(seen, self._source_context):
                 splits.setdefault(split.id, _SplitProgress(split))
             self._discovery_due = now + interval
@@ -264,7 +278,7 @@ class SourceOperator(Operator):
         def sections() -> Sequence[Section]:
             frame = pl.DataFrame(
                 [
-                    (split.id, _json(split.options), position, watermark, ended)
+                    (split.id, split.whole, split.place, _json(split.options), position, watermark, ended)
                     for split, position, watermark, ended in rows
                 ],
                 schema=_SPLITS_SCHEMA,
@@ -277,9 +291,9 @@ class SourceOperator(Operator):
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
         """Remember where all splits were, of all subtasks: ours are chosen at the first poll."""
         for frame in sections.get(SPLITS, ()):
-            for name, options, position, watermark, ended in frame.iter_rows():
+            for name, whole, offset, options, position, watermark, ended in frame.iter_rows():
                 self._restored[name] = _SplitProgress(
-                    Split(id=name, options=msgspec.json.decode(options)),
+                    Split(id=name, whole=whole, place=offset, options=msgspec.json.decode(options)),
                     position,
                     watermark,
                     ended,

@@ -1,17 +1,20 @@
-"""Exceptions of user code, told so that the user finds the line: their own stack first (P007)."""
+"""User code that raises (P007) or does not return (P008), told so that users find the line: their own stack first."""
 
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 
 from penstock.model.errors import PenstockError, RetryableError, UserError
-from penstock.operators.base import OperatorContext
+from penstock.operators.base import Operator, OperatorContext
 from penstock.state.columns import shorten
 
 _OWN_CODE = str(Path(__file__).resolve().parents[1])
 _GENERATED_CODE = "<penstock"
+
+_OWN_FRAMES_SHOWN = 5
+"""When it is our own code that does not return: the innermost frames tell which kernel it is."""
 
 
 class FunctionFailed(RetryableError):
@@ -54,8 +57,25 @@ def _users_part(stack: TracebackType | None) -> TracebackType | None:
     """The stack from the first frame on that is not ours."""
     here = stack
     while here is not None:
-        file = here.tb_frame.f_code.co_filename
-        if not file.startswith((_OWN_CODE, _GENERATED_CODE)) and "contextlib" not in file:
+        if not _is_ours(here.tb_frame):
             return here
         here = here.tb_next
     return stack
+
+
+def describe_stuck(frame: FrameType) -> str:
+    """What a thread does that does not come back: its operator, and the stack from the user's first line on."""
+    stack = [each for each, _ in traceback.walk_stack(frame)][::-1]
+    entered = next((index for index, each in enumerate(stack) if _is_ours(each)), 0)
+    users = next((index for index in range(entered, len(stack)) if not _is_ours(stack[index])), None)
+    first = max(0, len(stack) - _OWN_FRAMES_SHOWN) if users is None else users
+    lines = traceback.StackSummary.extract((each, each.f_lineno) for each in stack[first:]).format()
+    operators = (each.f_locals.get("self") for each in reversed(stack))
+    stuck = next((each.context.uid for each in operators if isinstance(each, Operator)), None)
+    in_operator = f'in operator "{stuck}"' if stuck is not None else "outside of any operator"
+    return f"{in_operator}, here:\n{''.join(lines)}".rstrip()
+
+
+def _is_ours(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    return file.startswith((_OWN_CODE, _GENERATED_CODE)) or "contextlib" in file

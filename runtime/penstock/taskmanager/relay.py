@@ -22,6 +22,7 @@ from penstock.model.messages import (
     FromSlot,
     Heartbeat,
     InputEnded,
+    Probe,
     SlotInfo,
     SlotReady,
     SlotReport,
@@ -47,14 +48,15 @@ class SlotRelay:
         stuck_after_seconds: float,
     ) -> None:
         self.slot = slot
-        self.ready = asyncio.Event()
-        """A process has announced itself and has no deployment yet."""
         self.info: SlotInfo | None = None
+        """Of the process that stands behind the slot, once it has announced itself."""
         self.report: SlotReport | None = None
         self._launcher, self._tell, self._clock = launcher, tell, clock
         self._stuck_after_seconds = stuck_after_seconds
         self._process: SlotProcess | None = None
         self._deployment: tuple[JobId, Attempt] | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._end_is_known = False
         self._logger = BoundLogger(logging.getLogger(__name__), {"slot": str(slot)})
 
@@ -84,26 +86,28 @@ class SlotRelay:
             job, attempt = self._deployment or (None, 0)
             if job == message.job and attempt <= message.attempt:
                 self._end("cancelled")
+        elif isinstance(message, Probe):
+            pass  # that it came here is the answer
         elif self._process is not None and self._deployment == (message.job, message.attempt):
             self._process.send(message)
 
     async def reset(self) -> None:
-        """End what the slot runs; returns when a fresh process is ready."""
+        """End what the slot runs; returns when it has ended. A fresh process announces itself when it is ready."""
         if self._deployment is not None:
             self._end("reset")
-        await self.ready.wait()
+        await self._idle.wait()
 
     def _deploy(self, message: Deploy) -> None:
         job, attempt = message.deployment.job, message.deployment.attempt
         if self._deployment == (job, attempt):
             return
-        if self._process is None or not self.ready.is_set():
+        if self._process is None or self.info is None or self._deployment is not None:
             reason = "the slot's process was being replaced when the deployment arrived"
             self._tell(Failed(job=job, attempt=attempt, slot=self.slot, subtask=None, code="C005", reason=reason))
             if self._deployment is not None:
                 self._end("a newer attempt arrived")
             return
-        self.ready.clear()
+        self._idle.clear()
         self._deployment, self._end_is_known = (job, attempt), False
         self._process.send(message)
 
@@ -116,7 +120,6 @@ class SlotRelay:
     def _on_message(self, process: SlotProcess, message: FromSlot | SlotReady) -> None:
         if isinstance(message, SlotReady):
             self.info = message.info
-            self.ready.set()
             self._logger.info("slot process ready", extra={"pid": process.pid, "address": message.info.address})
             self._tell(message)
         elif self._end_is_known:
@@ -134,8 +137,7 @@ class SlotRelay:
 
     def _fail_stuck(self, report: SlotReport) -> None:
         subtasks = ", ".join(str(task.subtask) for task in report.tasks)
-        reason = f"{subtasks} has not yielded for {report.stuck_seconds:.0f} s; it is here:\n{report.stuck_stack}"
-        self._fail("P008", reason.rstrip())
+        self._fail("P008", f"{subtasks} has not yielded for {report.stuck_seconds:.0f} s, {report.stuck_stack}")
         self._end("stuck")
 
     def _on_exit(self, process: SlotProcess, code: int) -> None:
@@ -146,7 +148,7 @@ class SlotRelay:
             self._logger.warning("slot process ended", extra={"pid": process.pid, "how": how})
         self._process = self._deployment = self.info = self.report = None
         self._end_is_known = False
-        self.ready.clear()
+        self._idle.set()
 
     def _fail(self, code: str, reason: str) -> None:
         assert self._deployment is not None

@@ -24,6 +24,7 @@ from penstock.model import messages
 from penstock.model.clocks import Clock, SystemClock
 from penstock.model.ids import SlotId
 from penstock.operators.factory import make_operator
+from penstock.operators.user_errors import describe_stuck
 from penstock.storage import open_store
 from penstock.taskmanager.control import FrameReader, encode_frame
 from penstock.taskmanager.slot import Slot
@@ -104,7 +105,7 @@ class SlotProcess:
         stuck = self._clock.monotonic() - since if since is not None else 0.0
         stack = ""
         if stuck > STUCK_AFTER_SECONDS and (frame := sys._current_frames().get(self._main_thread)) is not None:
-            stack = "".join(traceback.format_stack(frame))
+            stack = describe_stuck(frame)
         return msgspec.structs.replace(report, stuck_seconds=stuck, stuck_stack=stack, rss_bytes=resident_bytes())
 
 

@@ -5,15 +5,17 @@ belong to one subtask of one attempt, committing moves a part to its final name,
 attempts of the same subtask left staged. What the target sees, a reader of the real folder would see.
 """
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import polars as pl
 
-from penstock.connectors.base import ReadResult, SinkContext, SourceContext, Split
+from penstock.connectors.base import ReadResult, SinkContext, SourceContext, Split, Stage
 from penstock.model.clocks import Clock
 from penstock.model.errors import FatalJobError, RetryableError
 from penstock.model.ids import Attempt, CheckpointId
@@ -140,11 +142,18 @@ class Target:
     expected: Mapping[Row, int]
     random: random.Random
     fails: float = 0.0
-    """Chance that a commit breaks off, before or after it took effect."""
+    """Chance that staging fails, or a commit breaks off, before or after it took effect."""
     staged: dict[str, list[Row]] = field(default_factory=dict)
     parts: dict[str, int] = field(default_factory=dict)
     """Visible parts and their number of rows."""
     visible: "Counter[Row]" = field(default_factory=Counter)
+
+    def stage(self, name: str, rows: list[Row]) -> None:
+        """Keep rows where no reader sees them."""
+        if self.random.random() < self.fails:
+            self.world.sometimes("staging failed")
+            raise RetryableError("C022", "the simulated target took no rows")
+        self.staged[name] = rows
 
     def publish(self, name: str, part: str, checkpoint: CheckpointId, attempt: Attempt) -> None:
         """Move a staged part to its final name; nothing happens when that was done before."""
@@ -180,20 +189,21 @@ class SimulatedSink:
     def __init__(self, target: Target, context: SinkContext) -> None:
         self._target, self._context = target, context
         self._rows: list[Row] = []
-        self._written = 0
+        self._numbers = itertools.count()
 
     def write(self, frame: pl.DataFrame) -> None:
         """Keep rows in memory, as the file sink does."""
         self._rows.extend(frame.rows())
 
-    def prepare(self, checkpoint: CheckpointId) -> list[dict[str, Any]]:
-        """Stage them."""
-        if not self._rows:
-            return []
+    def prepare(self, checkpoint: CheckpointId) -> Stage | None:
+        """Set them apart."""
+        rows, self._rows = self._rows, []
+        return partial(self._stage, checkpoint, rows) if rows else None
+
+    def _stage(self, checkpoint: CheckpointId, rows: list[Row]) -> list[dict[str, Any]]:
         subtask, attempt = self._context.subtask.index, self._context.attempt
-        name = f"{subtask}-{attempt}-{self._written}"
-        self._target.staged[name], self._rows = self._rows, []
-        self._written += 1
+        name = f"{subtask}-{attempt}-{next(self._numbers)}"
+        self._target.stage(name, rows)
         part = f"part-{subtask}-{attempt}-{checkpoint}"
         return [{"staged": name, "part": part, "checkpoint": checkpoint, "attempt": attempt}]
 

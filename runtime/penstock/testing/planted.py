@@ -88,9 +88,9 @@ def commit_before_journal() -> Patch:
         commands = advance(self)
         for command in commands:
             if isinstance(command, AppendJournal) and isinstance(command.entry, journal.CheckpointCompleted):
-                self._commit(command.entry.manifest.checkpoint, [slot for run in self.runs for slot in run.placement])
-        told, self._commands = self._commands, []
-        return [*told, *commands]
+                slots = [slot for run in self.regions.runs for slot in run.placement]
+                self.checkpointing.commit(command.entry.manifest.checkpoint, slots, self._at)
+        return [*self._outbox.take(), *commands]
 
     return patched(Job, "advance", early)
 

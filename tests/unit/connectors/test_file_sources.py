@@ -137,9 +137,9 @@ def test_every_new_file_is_discovered_by_exactly_one_subtask(
         names = [f"{round_number}-{number}.jsonl" for number in range(8)]
         for name in names:
             (tmp_path / name).write_text('{"n": 1}\n')
-        found = [split.id for context in contexts for split in source.discover(seen, context)]
+        found = [split.origin for context in contexts for split in source.discover(seen, context)]
         assert len(found) == len(set(found))
-        assert {Path(name.partition("@")[0]).name for name in found} == set(names)
+        assert {Path(path).name for path in found} == set(names)
         seen |= set(found)
     assert all(not source.discover(seen, context) for context in contexts)
 

@@ -34,7 +34,9 @@ def open_sink(clock: object) -> OpenSink:
 
 
 def commit(sink: Sink, checkpoint: int) -> None:
-    sink.commit(sink.prepare(CheckpointId(checkpoint)))
+    stage = sink.prepare(CheckpointId(checkpoint))
+    assert stage is not None
+    sink.commit(stage())
 
 
 def test_partitions_are_folders_that_other_engines_understand(tmp_path: Path, open_sink: OpenSink) -> None:
@@ -52,7 +54,9 @@ def test_what_was_written_can_be_read_as_a_source(tmp_path: Path, open_sink: Ope
     sink.write(ROWS)
     commit(sink, 1)
     sink.write(ROWS.with_columns(pl.col("n") + 100))
-    sink.prepare(CheckpointId(2))
+    stage = sink.prepare(CheckpointId(2))
+    assert stage is not None
+    stage()
     frame, _ = read_rows(connectors.parquet(tmp_path))  # type: ignore[operator]
     assert_frame_equal(frame.sort("n"), ROWS)
 

@@ -101,6 +101,7 @@ class SlotModel:
 
 @dataclass
 class TaskManagerModel:
+    pid: int
     slots: list[SlotModel]
     inbox: deque[messages.Directed] = field(default_factory=deque)
     outbox: deque[messages.ToJobManager] = field(default_factory=deque)
@@ -176,13 +177,18 @@ class Cluster:
 
     def start(self, name: TaskManagerId, slots: int = 2) -> None:
         """A TaskManager comes up, or comes back, with fresh slots."""
-        self.task_managers[name] = TaskManagerModel([SlotModel(self._pid()) for _ in range(slots)])
+        self.task_managers[name] = TaskManagerModel(self._pid(), [SlotModel(self._pid()) for _ in range(slots)])
         self.tell(name, self.register(name))
 
     def register(self, name: TaskManagerId) -> messages.Register:
         infos = tuple(self.info(SlotId(name, index)) for index in range(len(self.task_managers[name].slots)))
         return messages.Register(
-            task_manager=name, address=f"{name}:1", host="h", pid=1, slots=infos, versions=VERSIONS
+            task_manager=name,
+            address=f"{name}:1",
+            host="h",
+            pid=self.task_managers[name].pid,
+            slots=infos,
+            versions=VERSIONS,
         )
 
     def kill(self, name: TaskManagerId, *, noticed: bool = True) -> None:
@@ -227,6 +233,8 @@ class Cluster:
                 if slot.deployment is not None and slot.deployment.attempt <= attempt:
                     self.task_managers[name].slots[slot_id.index] = SlotModel(self._pid())
                     out.append(messages.SlotReady(info=self.info(slot_id)))
+            case messages.Probe():
+                pass
             case _ if slot.deployment is None or slot.deployment.attempt != message.attempt:
                 pass
             case messages.Trigger(attempt=attempt, checkpoint=checkpoint):
@@ -649,7 +657,7 @@ def test_a_failed_region_restarts_from_the_last_checkpoint_on_fresh_processes() 
         "checkpoints/1/1-source-1.state",
     ]
     started = cluster.written(journal.AttemptStarted)[-1]
-    assert (started.restored, started.cause) == (1, "P100 source/0: P100 here")  # type: ignore[union-attr]
+    assert (started.restored, started.cause) == (1, "P100 source/0: here")  # type: ignore[union-attr]
 
 
 def test_only_the_failed_region_restarts() -> None:
@@ -738,12 +746,69 @@ def test_a_cause_that_comes_late_still_reaches_people() -> None:
     assert [failure.code for failure in cluster.view.failures] == ["P100"]
 
 
+def test_when_a_connection_breaks_the_taskmanagers_of_the_region_are_asked_whether_they_live() -> None:
+    cluster = running()
+    cluster.fail(SlotId(TM2, 0), "C012", secondary=True)
+    cluster.deliver(TM2)
+    assert [directed.slot for directed in cluster.sent_of(messages.Probe)] == [SlotId(TM1, 0), SlotId(TM2, 0)]
+
+
+def test_a_taskmanager_that_is_lost_just_after_its_connections_is_the_cause() -> None:
+    cluster = running()
+    cluster.kill(TM1, noticed=False)
+    cluster.fail(SlotId(TM2, 0), "C012", secondary=True)
+    cluster.deliver(TM2)
+    cluster.feed(TaskManagerLost(task_manager=TM1, reason="connection refused"))
+    reason = "TaskManager tm-1 is lost: connection refused"
+    assert [(each.code, each.reason) for each in cluster.view.failures] == [("C020", reason)]
+    assert cluster.view.reason == f"C020 tm-1#0: {reason}"
+    assert cluster.view.restarts == 1
+
+
+def test_a_taskmanager_whose_loss_is_learned_after_the_region_was_ended_is_still_the_cause() -> None:
+    cluster = running(task_managers=3)
+    cluster.kill(TM1, noticed=False)
+    cluster.fail(SlotId(TM2, 0), "C012", secondary=True)
+    cluster.deliver(TM2)
+    cluster.wait(0.21)
+    assert [failure.code for failure in cluster.view.failures] == ["C012"]
+    cluster.feed(TaskManagerLost(task_manager=TM1, reason="no answer"))
+    assert [failure.code for failure in cluster.view.failures] == ["C020"]
+    assert cluster.view.reason == "C020 tm-1#0: TaskManager tm-1 is lost: no answer"
+    cluster.wait(0.2)
+    cluster.run()
+    assert cluster.view.state == "running"
+    assert cluster.written(journal.AttemptStarted)[-1].cause.startswith("C020 ")  # type: ignore[union-attr]
+    assert cluster.view.restarts == 1
+
+
+def test_a_taskmanager_that_was_started_again_at_once_is_the_cause() -> None:
+    cluster = running()
+    cluster.fail(SlotId(TM2, 0), "C012", secondary=True)
+    cluster.deliver(TM2)
+    cluster.wait(0.21)
+    cluster.start(TM1, 1)
+    assert [failure.code for failure in cluster.view.failures] == ["C020"]
+    assert cluster.view.failures[0].reason.startswith("TaskManager tm-1 is lost: its process ")
+
+
+def test_every_region_that_a_lost_taskmanager_broke_names_it() -> None:
+    cluster = running(job_graph(parallelism=2, regions=2), task_managers=1, slots=2)
+    for index in (0, 1):
+        cluster.fail(SlotId(TM1, index), "C012", secondary=True)
+        cluster.deliver(TM1)
+    cluster.wait(0.21)
+    assert [failure.code for failure in cluster.view.failures] == ["C012", "C012"]
+    cluster.kill(TM1)
+    assert [failure.code for failure in cluster.view.failures] == ["C020", "C020"]
+
+
 def test_a_fatal_failure_ends_the_job() -> None:
     cluster = running()
     cluster.fail(SlotId(TM1, 0), "P100", fatal=True)
     cluster.run()
     assert cluster.view.state == "failed"
-    assert cluster.view.reason == "P100 source/0: P100 here"
+    assert cluster.view.reason == "P100 source/0: here"
 
 
 def test_the_budget_of_restarts_is_limited_and_the_reason_says_what_to_do() -> None:
@@ -754,7 +819,7 @@ def test_the_budget_of_restarts_is_limited_and_the_reason_says_what_to_do() -> N
         cluster.wait(2.0)
         cluster.run()
     assert cluster.view.state == "failed"
-    assert "failed 3 times in a row, at last with P100 source/0: P100 here\n  fix: " in cluster.view.reason
+    assert "failed 3 times in a row, at last with P100 source/0: here\n  fix: " in cluster.view.reason
     assert cluster.view.restarts == 2
 
 
@@ -806,7 +871,7 @@ def test_a_silent_taskmanager_is_lost_and_told_to_register_again() -> None:
         cluster.now += 1.0
         cluster.tell(TM2, cluster.heartbeat(TM2))
     assert cluster.view.failures[-1].code == "C020"
-    assert cluster.view.failures[-1].reason == "slot tm-1#0 is lost: TaskManager tm-1: not heard for 5 s"
+    assert cluster.view.failures[-1].reason == "TaskManager tm-1 is lost: not heard for 5 s"
     assert TM1 not in cluster.task_managers, "it was forgotten"
 
 
@@ -884,7 +949,7 @@ def test_registering_again_means_that_the_processes_have_no_deployment_even_when
 def test_a_leaving_taskmanager_is_lost() -> None:
     cluster = running()
     cluster.tell(TM1, messages.Leaving(task_manager=TM1))
-    assert cluster.view.failures[-1].reason.endswith("TaskManager tm-1 has left")
+    assert cluster.view.failures[-1].reason == "TaskManager tm-1 is lost: it has left"
 
 
 def test_slots_reserved_but_lost_before_deployment_count_no_failure() -> None:

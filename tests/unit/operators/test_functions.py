@@ -1,5 +1,6 @@
 """Functions without state, per row and per batch."""
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from penstock.model import schemas, specs
 from penstock.model.errors import UserError
 from penstock.operators.functions import MapBatchesOperator, MapOperator
-from penstock.operators.user_errors import FunctionFailed
+from penstock.operators.user_errors import FunctionFailed, describe_stuck
 from penstock.operators.user_functions import Context
 
 ROWS = pl.DataFrame({"name": ["a", "b", None], "n": [1, 2, 3], "other": [0.5, 1.5, 2.5]})
@@ -132,3 +133,19 @@ def test_a_frame_that_is_not_as_declared_is_told(start: Any, function: Any, mess
 def test_an_exception_in_a_batch_is_told(start: Any) -> None:
     with pytest.raises(FunctionFailed, match=r"(?s)P007 .*ColumnNotFoundError.*rows=3"):
         map_batches(start, lambda frame: frame.select("nope"), TWO)
+
+
+def test_code_that_does_not_return_is_told_from_the_first_line_of_the_user_on(start: Any) -> None:
+    told: list[str] = []
+
+    def inner() -> None:
+        told.append(describe_stuck(sys._getframe()))
+
+    def spin(n: int) -> int:
+        inner()
+        return n
+
+    map_rows(start, spin, ONE)
+    first, *stack = told[0].splitlines()
+    assert first == 'in operator "the-operator", here:'
+    assert [line.rpartition(" in ")[2] for line in stack if line.startswith("  File ")] == ["spin", "inner"]

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from penstock.connectors.base import SinkContext
+from penstock.connectors.base import SinkContext, Stage
 from penstock.model.clocks import SystemClock
 from penstock.model.ids import Attempt, CheckpointId, JobId, SubtaskId, Uid, VertexId
 from penstock.model.settings import JobSettings
@@ -21,6 +22,8 @@ class Target:
     def __init__(self) -> None:
         self.visible: dict[str, list[int]] = {}
         self.commits: list[str] = []
+        self.staged: list[str] = []
+        self.full = False
 
 
 class PartSink:
@@ -28,19 +31,25 @@ class PartSink:
 
     def __init__(self, target: Target, context: SinkContext) -> None:
         self.target, self.context = target, context
-        self.staged: list[int] = []
+        self.written: list[int] = []
         self.recovered: list[list[dict[str, Any]]] = []
         self.closed = False
 
     def write(self, frame: pl.DataFrame) -> None:
         assert self.recovered, "recover comes before the first write"
-        self.staged += frame["n"].to_list()
+        self.written += frame["n"].to_list()
 
-    def prepare(self, checkpoint: CheckpointId) -> list[dict[str, Any]]:
-        if not self.staged:
-            return []
-        part = {"name": f"{self.context.attempt}-{checkpoint}", "rows": self.staged}
-        self.staged = []
+    def prepare(self, checkpoint: CheckpointId) -> Stage | None:
+        if not self.written:
+            return None
+        part = {"name": f"{self.context.attempt}-{checkpoint}", "rows": self.written}
+        self.written = []
+        return lambda: self.stage(part)
+
+    def stage(self, part: dict[str, Any]) -> list[dict[str, Any]]:
+        if self.target.full:
+            raise OSError("no space left")
+        self.target.staged.append(part["name"])
         return [part]
 
     def commit(self, committables: list[dict[str, Any]]) -> None:
@@ -98,7 +107,7 @@ def test_rows_are_visible_when_their_checkpoint_is_committed_and_not_before() ->
     assert target.visible == {}
     operator.on_committed(CheckpointId(1))
     assert target.visible == {"1-1": [1, 2]}
-    assert sink.staged == [3]
+    assert sink.written == [3]
 
 
 def test_a_commit_that_comes_twice_is_done_once_and_one_that_was_missed_is_made_up_for() -> None:
@@ -125,6 +134,31 @@ def test_a_snapshot_holds_everything_that_is_not_known_to_be_committed() -> None
     assert names(first()) == ["1-1"]
     assert names(second()) == ["1-1", "1-2"]
     assert operator.snapshot(CheckpointId(3))() == ()
+
+
+def test_rows_are_staged_once_and_not_before_the_barrier_has_gone_on() -> None:
+    target = Target()
+    operator, _ = start(target)
+    operator.on_batch(rows(1))
+    first = operator.snapshot(CheckpointId(1))
+    assert target.staged == []
+    first()
+    operator.on_batch(rows(2))
+    operator.snapshot(CheckpointId(2))()
+    assert target.staged == ["1-1", "1-2"]
+
+
+def test_what_could_not_be_staged_is_staged_with_the_next_checkpoint() -> None:
+    target = Target()
+    operator, _ = start(target)
+    operator.on_batch(rows(1))
+    target.full = True
+    with pytest.raises(OSError, match="no space left"):
+        operator.snapshot(CheckpointId(1))()
+    target.full = False
+    assert names(operator.snapshot(CheckpointId(2))()) == ["1-1"]
+    operator.on_committed(CheckpointId(2))
+    assert target.visible == {"1-1": [1]}
 
 
 def names(sections: Sequence[Section]) -> list[str]:

@@ -1,0 +1,169 @@
+"""Drives the checkpoints of a job through its regions: barriers out, commits out, what was given up undone. No I/O.
+
+Owns: what people have asked for (a checkpoint, a stop) and when a last Commit is said again.
+Does not own: when a checkpoint is due and when it is complete (`checkpoint.coordinator`), the journal (`jobs`).
+Invariant: a barrier is sent only while every region runs, a Commit only for a checkpoint that is in the journal.
+"""
+
+from collections.abc import Collection
+
+import msgspec
+
+from penstock.checkpoint import journal
+from penstock.checkpoint.coordinator import Coordinator, GivenUp
+from penstock.graph import JobGraph
+from penstock.jobmanager.outbox import Outbox
+from penstock.jobmanager.regions import Regions, RegionState
+from penstock.jobmanager.timing import Moment
+from penstock.model import messages
+from penstock.model.counters import OperatorMetrics
+from penstock.model.elements import BarrierKind
+from penstock.model.handles import Manifest
+from penstock.model.ids import CheckpointId, SlotId
+
+
+class Checkpointing:
+    """The checkpoints of one job, as they happen."""
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        *,
+        coordinator: Coordinator,
+        regions: Regions,
+        outbox: Outbox,
+        commit_repeat: float,
+    ) -> None:
+        self._graph, self._coordinator, self._regions, self._outbox = graph, coordinator, regions, outbox
+        self._commit_repeat = commit_repeat
+        self._commit_repeat_at = float("inf")
+        self._requested = False
+        self.stopping = False
+        """The next checkpoint is the last."""
+
+    # ------------------------------------------------------------ what is asked for
+
+    def request(self) -> None:
+        """Take a checkpoint as soon as one is possible."""
+        self._requested = True
+
+    def request_stop(self) -> None:
+        """Take a last one, after which sources emit nothing."""
+        self.stopping = True
+
+    # ------------------------------------------------------------ progress
+
+    def wakes(self) -> list[float]:
+        """When `drive` or `give_up_late` may have something to do."""
+        times = [self._coordinator.next_trigger(), self._coordinator.deadline(), self._commit_repeat_at]
+        return [time for time in times if time is not None]
+
+    def drive(self, at: Moment) -> None:
+        """Start what is due. Every region runs."""
+        due = self._coordinator.next_trigger()
+        if self._regions.all_ended:
+            self._drive_last(BarrierKind.FINAL, at)
+        elif self.stopping:
+            self._drive_last(BarrierKind.STOP, at)
+        elif self._requested or (due is not None and due <= at.monotonic):
+            self._trigger(BarrierKind.CHECKPOINT, at)
+
+    def collected(self, at: Moment) -> Manifest | None:
+        """Once all subtasks have acknowledged: what the journal is to say. Given out only once."""
+        return self._coordinator.collected(
+            counted_before=self.counted_before(),
+            parallelism={vertex.id: vertex.parallelism for vertex in self._graph.vertices},
+            max_parallelism=self._graph.max_parallelism,
+            now_us=at.now_us,
+        )
+
+    def counted_before(self) -> list[OperatorMetrics]:
+        """What operators had counted in the checkpoint that their region was restored from, or will be."""
+        starts = [(run.uids, run.restored if run.alive else self._coordinator.latest) for run in self._regions.runs]
+        return [
+            msgspec.structs.replace(each, state_rows=0)
+            for uids, manifest in starts
+            if manifest is not None
+            for each in manifest.counters
+            if each.uid in uids
+        ]
+
+    def written(self, entry: journal.CheckpointCompleted, at: Moment, *, ending: bool) -> None:
+        """It is in the journal: its output may be shown, unless the job ends without it."""
+        running = [run for run in self._regions.runs if run.state is RegionState.RUNNING]
+        slots = [slot for run in running for slot in run.placement]
+        # Only together can they make it the last one: a region that restarts goes on from here instead.
+        awaited = slots if self._regions.all_running and not ending else ()
+        self._outbox.delete(self._coordinator.journaled(entry, commit_by=awaited, monotonic=at.monotonic))
+        manifest = entry.manifest
+        if not ending:
+            self.commit(manifest.checkpoint, slots, at)
+        self._outbox.note("debug", "checkpoint completed", checkpoint=manifest.checkpoint, size=manifest.size)
+
+    def commit(self, checkpoint: CheckpointId, slots: Collection[SlotId], at: Moment) -> None:
+        """Let the sinks in these slots make its output visible."""
+        self._commit_repeat_at = at.monotonic + self._commit_repeat
+        for run in self._regions.runs:
+            for slot in run.placement:
+                if slot in slots:
+                    commit = messages.Commit(job=self._outbox.job, attempt=run.number, checkpoint=checkpoint)
+                    self._outbox.send(slot, commit)
+
+    # ------------------------------------------------------------ what goes wrong
+
+    def give_up_late(self, at: Moment) -> str:
+        """One that is not complete in time fails. Returns why the job must restart, mostly nothing."""
+        pending, deadline = self._coordinator.pending, self._coordinator.deadline()
+        if pending is None or deadline is None or deadline > at.monotonic:
+            return ""
+        missing = ", ".join(str(subtask) for subtask in list(pending.waiting)[:5])
+        late = f"not complete after {self._graph.settings.checkpoint.timeout_us / 1e6:g} s, waits for {missing}"
+        return self.fail(pending.barrier.checkpoint, late, at)
+
+    def fail(self, checkpoint: CheckpointId, reason: str, at: Moment) -> str:
+        """Declined, late, or refused by the store. Returns why the job must restart, mostly nothing."""
+        given_up = self._coordinator.fail(checkpoint, reason, monotonic=at.monotonic)
+        if given_up is None:
+            return ""
+        self._outbox.note("warning", "checkpoint failed", checkpoint=checkpoint, why=reason)
+        self._abort(given_up)
+        return given_up.restart
+
+    def interrupt(self, reason: str, at: Moment) -> None:
+        """Part of the job stopped running: no failure of the checkpoint's own."""
+        given_up = self._coordinator.interrupt(reason, monotonic=at.monotonic)
+        if given_up is not None:
+            self._abort(given_up)
+
+    # ------------------------------------------------------------ inside
+
+    def _drive_last(self, kind: BarrierKind, at: Moment) -> None:
+        """The last checkpoint does not wait for an ordinary one; its Commit is repeated until all have answered."""
+        pending = self._coordinator.pending
+        if pending is not None and pending.barrier.kind is BarrierKind.CHECKPOINT:
+            self.interrupt(f"the {kind.value} checkpoint takes its place", at)
+        self._trigger(kind, at)
+        pending = self._coordinator.pending
+        if pending is not None and pending.uncommitted and self._commit_repeat_at <= at.monotonic:
+            self.commit(pending.barrier.checkpoint, pending.uncommitted, at)
+
+    def _trigger(self, kind: BarrierKind, at: Moment) -> None:
+        if self._coordinator.pending is not None:
+            return
+        self._requested = False
+        subtasks = [subtask for run in self._regions.runs for subtask in run.region.subtasks]
+        barrier = self._coordinator.trigger(kind, subtasks, now_us=at.now_us, monotonic=at.monotonic)
+        for run in self._regions.runs:
+            for slot in run.source_slots():
+                trigger = messages.Trigger(
+                    job=self._outbox.job, attempt=run.number, checkpoint=barrier.checkpoint, kind=kind
+                )
+                self._outbox.send(slot, trigger)
+
+    def _abort(self, given_up: GivenUp) -> None:
+        self._outbox.delete(given_up.garbage)
+        for run in self._regions.runs:
+            if run.state is RegionState.RUNNING:
+                for slot in run.placement:
+                    abort = messages.Abort(job=self._outbox.job, attempt=run.number, checkpoint=given_up.checkpoint)
+                    self._outbox.send(slot, abort)
