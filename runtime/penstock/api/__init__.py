@@ -4,7 +4,8 @@ from penstock.api.aggregates import AggregateCall
 from penstock.api.building import GraphBuilder
 from penstock.api.flows import Flow
 from penstock.api.programs import build, load_program
-from penstock.api.streams import DataStream, KeyedStream, WindowedStream
+from penstock.api.streams import DataStream, KeyedStream
+from penstock.api.windowed import WindowedStream
 from penstock.api.windows import sliding, tumbling
 
 __all__ = [

@@ -8,16 +8,21 @@ in between, do not change it.
 import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
+import narwhals as nw
 import polars as pl
 
 from penstock.api import checks
+from penstock.api.aggregates import AggregateCall
 from penstock.graph import LogicalEdge, LogicalGraph, LogicalNode
 from penstock.model import schemas, specs
 from penstock.model.errors import UserError
 from penstock.model.ids import Uid
+
+Given = TypeVar("Given")
 
 _STATEFUL = (specs.Source, specs.Sink, specs.WindowAggregate, specs.Process)
 
@@ -31,12 +36,22 @@ class Options:
     parallelism: int | None = None
 
 
+def options_or_columns(named: dict[str, Given], uid: Any, name: Any, parallelism: Any) -> Options:
+    """An expression given for `uid`, `name` or `parallelism` is a column of that name: `select(name=col("n"))`."""
+    given = {"uid": uid, "name": name, "parallelism": parallelism}
+    for option, value in list(given.items()):
+        if isinstance(value, nw.Expr | pl.Expr | AggregateCall):
+            named[option] = given.pop(option)
+    return Options(**given)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
     """Rows of one operator, and how they are to be spread over the next."""
 
     uid: Uid
     partitioning: specs.Partitioning
+    output: str = specs.MAIN_OUTPUT
 
 
 @dataclass(slots=True)
@@ -63,6 +78,7 @@ class GraphBuilder:
         where: str,
         default_name: str = "",
         identity: str = "",
+        sides: Mapping[str, pl.Schema] | None = None,
     ) -> Uid:
         """Add an operator; `identity` tells apart what has the same place in the graph, such as two sources."""
         checks.require_parallelism(options.parallelism, where=where)
@@ -82,11 +98,16 @@ class GraphBuilder:
             name=options.name or options.uid or default_name or verb,
             spec=spec,
             output=schemas.fields(output),
+            side_outputs=tuple(
+                specs.SideOutput(name=name, schema=schemas.fields(side)) for name, side in (sides or {}).items()
+            ),
             place=where,
         )
         self._nodes[uid] = LogicalNode(operator=operator, parallelism=options.parallelism)
         self._edges += [
-            LogicalEdge(source=input_.uid, target=uid, port=port, partitioning=input_.partitioning)
+            LogicalEdge(
+                source=input_.uid, target=uid, port=port, partitioning=input_.partitioning, output=input_.output
+            )
             for port, input_ in enumerate(inputs)
         ]
         return uid

@@ -28,6 +28,21 @@ def unknown_column(name: str, schema: Mapping[str, object], *, what: str, where:
     )
 
 
+def unknown_side_output(name: str, names: Iterable[str], *, where: str) -> UserError:
+    """The operator has no side output `name`."""
+    known = list(names)
+    guess = nearest(name, known)
+    fix = 'only operators that were told so have one: window(..., late_to="late")'
+    if known:
+        fix = f'did you mean "{guess}"?' if guess else "use one of those"
+    return UserError(
+        "P024",
+        f'side_output: the operator has no side output "{name}"; it has {listing(known)}',
+        where=where,
+        fix=fix,
+    )
+
+
 def require_columns(names: Iterable[str], schema: Mapping[str, object], *, what: str, where: str) -> None:
     """Every name is a column."""
     for name in names:

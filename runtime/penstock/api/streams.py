@@ -1,23 +1,18 @@
 """Streams: what a program is written with. Each verb checks, adds an operator to the graph, and runs nothing."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
-import narwhals as nw
 import polars as pl
 
 from penstock.api import checks, connections, expressions, functions, places, processing, row_types
-from penstock.api.aggregates import AggregateCall
-from penstock.api.building import GraphBuilder, Input, Options
+from penstock.api.building import GraphBuilder, Input, Options, options_or_columns
 from penstock.api.expressions import IntoExpression
-from penstock.api.times import StreamTime
+from penstock.api.times import SideStream, StreamTime
+from penstock.api.windowed import WindowedStream
 from penstock.model import schemas, specs
 from penstock.model.errors import UserError
 from penstock.model.ids import Uid
-
-Given = TypeVar("Given")
-WINDOW_COLUMNS = ("window_start", "window_end")
 
 
 class DataStream:
@@ -30,9 +25,14 @@ class DataStream:
         schema: pl.Schema,
         time: StreamTime,
         partitioning: specs.Partitioning | None = None,
+        *,
+        output: str = specs.MAIN_OUTPUT,
+        sides: Mapping[str, SideStream] | None = None,
     ) -> None:
         self._builder, self._uid, self._time = builder, uid, time
         self._partitioning = partitioning or specs.Forward()
+        self._output = output
+        self._sides = sides or {}
         self.schema = schema
 
     @property
@@ -44,6 +44,14 @@ class DataStream:
     def columns(self) -> list[str]:
         """Names of the columns."""
         return self.schema.names()
+
+    def side_output(self, name: str) -> "DataStream":
+        """Rows that left the operator before by its side output `name`: late rows, failed rows, a function's own."""
+        where = places.caller()
+        side = self._sides.get(name)
+        if side is None:
+            raise checks.unknown_side_output(name, self._sides, where=where)
+        return DataStream(self._builder, self._uid, side.schema, side.time, output=name)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}: {kind}" for name, kind in self.schema.items())
@@ -61,7 +69,7 @@ class DataStream:
     ) -> "DataStream":
         """Only these columns: names or expressions, the latter named by keyword or `.alias`."""
         where = places.caller()
-        options = _options(named, uid, name, parallelism)
+        options = options_or_columns(named, uid, name, parallelism)
         made, schema = expressions.resolve(columns, named, self.schema, what="select", where=where)
         if not made:
             raise UserError("P020", "select: no column given", where=where, fix='select("auction", "price")')
@@ -79,7 +87,7 @@ class DataStream:
     ) -> "DataStream":
         """Add columns, or replace those of the same name."""
         where = places.caller()
-        options = _options(named, uid, name, parallelism)
+        options = options_or_columns(named, uid, name, parallelism)
         made, types = expressions.resolve(columns, named, self.schema, what="with_columns", where=where)
         if not made:
             raise UserError(
@@ -168,15 +176,17 @@ class DataStream:
             raise UserError("P020", "key_by: no key given", where=where, fix='key_by("auction")')
         checks.require_hashable(keys, stream.schema, where=where)
         partitioning = specs.Hash(keys=tuple(dict.fromkeys(keys)))
-        return KeyedStream(stream._builder, stream._uid, stream.schema, stream._time, partitioning)
+        return KeyedStream(
+            stream._builder, stream._uid, stream.schema, stream._time, partitioning, output=stream._output
+        )
 
     def rebalance(self) -> "DataStream":
         """Spread batches evenly over the subtasks of the next operator."""
-        return DataStream(self._builder, self._uid, self.schema, self._time, specs.Rebalance())
+        return self._spread(specs.Rebalance())
 
     def broadcast(self) -> "DataStream":
         """Every row to every subtask of the next operator."""
-        return DataStream(self._builder, self._uid, self.schema, self._time, specs.Broadcast())
+        return self._spread(specs.Broadcast())
 
     # ------------------------------------------------------------ functions
 
@@ -281,7 +291,10 @@ class DataStream:
 
     @property
     def _input(self) -> Input:
-        return Input(uid=self._uid, partitioning=self._partitioning)
+        return Input(uid=self._uid, partitioning=self._partitioning, output=self._output)
+
+    def _spread(self, partitioning: specs.Partitioning) -> "DataStream":
+        return DataStream(self._builder, self._uid, self.schema, self._time, partitioning, output=self._output)
 
     def _add(
         self,
@@ -294,10 +307,20 @@ class DataStream:
         time: StreamTime | None = None,
         others: "tuple[DataStream, ...]" = (),
         default_name: str = "",
+        sides: Mapping[str, SideStream] | None = None,
     ) -> "DataStream":
         inputs = [self._input, *(other._input for other in others)]
-        uid = self._builder.add(verb, spec, inputs, schema, options, where=where, default_name=default_name)
-        return DataStream(self._builder, uid, schema, time or self._time)
+        uid = self._builder.add(
+            verb,
+            spec,
+            inputs,
+            schema,
+            options,
+            where=where,
+            default_name=default_name,
+            sides={name: side.schema for name, side in (sides or {}).items()},
+        )
+        return DataStream(self._builder, uid, schema, time or self._time, sides=sides)
 
     def _map(self, verb: str, function: Callable[..., Any], output: Any, options: Options, where: str) -> "DataStream":
         flat = verb == "flat_map"
@@ -377,104 +400,6 @@ class KeyedStream(DataStream):
         return self._add("process", spec, schema, options, where=where, time=time, default_name=spec.function.name)
 
 
-class WindowedStream:
-    """Rows of a stream grouped by window, and by key if it has one. `agg` makes rows of it again."""
-
-    def __init__(
-        self,
-        stream: DataStream,
-        keys: tuple[str, ...],
-        assigner: specs.Tumbling | specs.Sliding,
-        event_time: specs.EventTime | None,
-    ) -> None:
-        self._stream, self._keys = stream, keys
-        self._assigner, self._event_time = assigner, event_time
-
-    def agg(
-        self,
-        aggregates: Mapping[str, AggregateCall] | None = None,
-        /,
-        *,
-        uid: str | None = None,
-        name: str | None = None,
-        parallelism: int | None = None,
-        **named: AggregateCall,
-    ) -> DataStream:
-        """One row per key and window, when the window's time has passed.
-
-        Columns: the keys, `window_start`, `window_end`, and one for each aggregate.
-        """
-        where = places.caller()
-        options = _options(named, uid, name, parallelism)
-        calls = {**(aggregates or {}), **named}
-        if not calls:
-            raise UserError("P020", "agg: no aggregate given", where=where, fix="agg(bids=ps.count())")
-        schema = self._key_and_window_columns(where)
-        resolved = []
-        for column, call in calls.items():
-            if not isinstance(call, AggregateCall):
-                raise UserError(
-                    "P020",
-                    f"agg: {column}={call!r} is not an aggregate",
-                    where=where,
-                    fix='use ps.count(), ps.sum("price"), ps.max("price"), ...',
-                )
-            if column in schema:
-                raise _taken(column, where)
-            aggregate, schema[column] = call.resolve(column, self._stream.schema, where=where)
-            resolved.append(aggregate)
-        if not self._keys:
-            options = self._single(options, where)
-        spec = specs.WindowAggregate(
-            keys=self._keys,
-            assigner=self._assigner,
-            aggregates=tuple(resolved),
-            event_time=self._event_time,
-            output=schemas.fields(schema),
-        )
-        return self._stream._add(
-            "window", spec, pl.Schema(schema), options, where=where, time=self._time_of_results(schema)
-        )
-
-    def _key_and_window_columns(self, where: str) -> dict[str, pl.DataType]:
-        columns = {key: self._stream.schema[key] for key in self._keys}
-        time_type: pl.DataType = pl.Datetime("us")
-        if self._event_time is not None:
-            time_type = self._stream.schema[self._event_time.column]
-        for column in WINDOW_COLUMNS:
-            if column in columns:
-                raise _taken(column, where)
-            columns[column] = time_type
-        return columns
-
-    def _time_of_results(self, schema: Mapping[str, pl.DataType]) -> StreamTime:
-        if self._event_time is None:
-            return self._stream._time
-        # A result belongs to its window, so its time is the last moment of it: with the end itself, a window of
-        # the same size over the results would put each into the window after its own.
-        event_time = specs.EventTime(column="window_end", unit=self._event_time.unit, offset_us=-1)
-        return replace(self._stream._time, event_time=event_time)
-
-    def _single(self, options: Options, where: str) -> Options:
-        if options.parallelism not in (None, 1):
-            raise UserError(
-                "P013",
-                f"a window without a key cannot have parallelism {options.parallelism}: its result is one row",
-                where=where,
-                fix="key_by first, or leave parallelism out; rows are pre-aggregated in parallel anyway",
-            )
-        return replace(options, parallelism=1)
-
-
-def _options(named: dict[str, Given], uid: Any, name: Any, parallelism: Any) -> Options:
-    """An expression given for `uid`, `name` or `parallelism` is a column of that name: `select(name=col("n"))`."""
-    given = {"uid": uid, "name": name, "parallelism": parallelism}
-    for option, value in list(given.items()):
-        if isinstance(value, nw.Expr | pl.Expr | AggregateCall):
-            named[option] = given.pop(option)
-    return Options(**given)
-
-
 def _key_name(column: IntoExpression, where: str) -> str:
     if isinstance(column, str):
         return column
@@ -487,12 +412,3 @@ def _key_name(column: IntoExpression, where: str) -> str:
             fix='name it: key_by(bucket=col("price") // 100)',
         )
     return expr.meta.output_name()
-
-
-def _taken(column: str, where: str) -> UserError:
-    return UserError(
-        "P020",
-        f'agg: the result has a column "{column}" already',
-        where=where,
-        fix="results have the keys, window_start and window_end: choose another name",
-    )

@@ -51,6 +51,14 @@ class StreamTime:
         return self.event_time
 
 
+@dataclass(frozen=True, slots=True)
+class SideStream:
+    """What a side output of an operator carries."""
+
+    schema: pl.Schema
+    time: StreamTime
+
+
 def column_time(column: str, unit: str | None, schema: pl.Schema, *, where: str) -> specs.EventTime:
     """Event time from a column of Datetime, or of integers in `unit`s since 1970."""
     kind = schema[column]

@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.model.ids import SubtaskId, Uid, VertexId
 from penstock.model.settings import JobSettings
-from penstock.model.specs import Operator, Partitioning
+from penstock.model.specs import MAIN_OUTPUT, Operator, Partitioning
 from penstock.model.tasks import ChainLink, Task
 
 
@@ -19,6 +19,8 @@ class LogicalEdge(msgspec.Struct, frozen=True, kw_only=True):
     source: Uid
     target: Uid
     port: int = 0
+    output: str = MAIN_OUTPUT
+    """Which output of the source."""
     partitioning: Partitioning
 
 
@@ -52,6 +54,8 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     source: VertexId
     producer: int
     """Index of the producing operator in the source's chain."""
+    output: str = MAIN_OUTPUT
+    """Which of its outputs."""
     target: VertexId
     port: int = 0
     partitioning: Partitioning

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from penstock.graph._data import LogicalGraph
 from penstock.model.ids import Uid
-from penstock.model.specs import Forward, Operator, Partitioning, Rebalance, WindowAggregate
+from penstock.model.specs import MAIN_OUTPUT, Forward, Operator, Partitioning, Rebalance, Schema, WindowAggregate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +15,8 @@ class Input:
     source: Uid
     port: int
     partitioning: Partitioning
+    output: str = MAIN_OUTPUT
+    """Which output of the source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +35,16 @@ class Draft:
     nodes: dict[Uid, Node] = field(default_factory=dict)
 
     def consumers(self) -> dict[Uid, list[Uid]]:
-        """Who reads each node; one that reads it twice is there twice."""
+        """Who reads each node, whichever of its outputs; one that reads it twice is there twice."""
         readers: dict[Uid, list[Uid]] = defaultdict(list)
         for uid, node in self.nodes.items():
             for input_ in node.inputs:
                 readers[input_.source].append(uid)
         return readers
+
+    def schema(self, input_: Input) -> Schema:
+        """Columns of the rows that an input brings."""
+        return self.nodes[input_.source].operator.schema_of(input_.output)
 
     def is_local(self, node: Node, input_: Input) -> bool:
         """Rows of this input stay in their subtask."""
@@ -49,7 +55,9 @@ def draft(logical: LogicalGraph, *, parallelism: int) -> Draft:
     """The program with every parallelism and partitioning settled."""
     inputs: dict[Uid, list[Input]] = defaultdict(list)
     for edge in logical.edges:
-        inputs[edge.target].append(Input(source=edge.source, port=edge.port, partitioning=edge.partitioning))
+        inputs[edge.target].append(
+            Input(source=edge.source, port=edge.port, partitioning=edge.partitioning, output=edge.output)
+        )
     nodes: dict[Uid, Node] = {}
     for logical_node in logical.nodes:
         operator = logical_node.operator

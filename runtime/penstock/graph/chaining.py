@@ -20,8 +20,9 @@ def chain(draft: Draft) -> tuple[tuple[Vertex, ...], tuple[Edge, ...]]:
     edges: list[Edge] = []
     for uid, node in draft.nodes.items():
         if len(node.inputs) == 1 and draft.is_local(node, node.inputs[0]):
-            vertex, parent = home[node.inputs[0].source]
-            links[vertex].append(ChainLink(operator=node.operator, parent=parent))
+            (input_,) = node.inputs
+            vertex, parent = home[input_.source]
+            links[vertex].append(ChainLink(operator=node.operator, parent=parent, output=input_.output))
         else:
             vertex = VertexId(uid)
             links[vertex].append(ChainLink(operator=node.operator, parent=None))
@@ -32,6 +33,7 @@ def chain(draft: Draft) -> tuple[tuple[Vertex, ...], tuple[Edge, ...]]:
                     Edge(
                         source=source,
                         producer=producer,
+                        output=input_.output,
                         target=vertex,
                         port=input_.port,
                         partitioning=input_.partitioning,

@@ -19,17 +19,31 @@ from penstock.model.specs import Expression, Schema
 
 def push_down(draft: Draft) -> Draft:
     """The same graph with narrower rows."""
+    draft = _without_unread_sides(draft)
     needed: dict[Uid, set[str]] = defaultdict(set)
     for uid, node in reversed(draft.nodes.items()):
         for input_ in node.inputs:
-            wanted = columns_needed(node.operator, _output(draft, input_), needed[uid])
-            needed[input_.source] |= wanted | _routing_columns(input_)
-    narrowed: dict[Uid, Node] = {}
+            wanted = columns_needed(node.operator, draft.schema(input_), needed[uid])
+            if input_.output == specs.MAIN_OUTPUT:
+                needed[input_.source] |= wanted | _routing_columns(input_)
+    narrowed = Draft()
     for uid, node in draft.nodes.items():
-        inputs = [narrowed[input_.source].operator.output for input_ in node.inputs]
+        inputs = [narrowed.schema(input_) for input_ in node.inputs]
         operator = _narrowed(node.operator, inputs[0] if inputs else (), needed[uid])
-        narrowed[uid] = replace(node, operator=operator)
-    return Draft(narrowed)
+        narrowed.nodes[uid] = replace(node, operator=operator)
+    return narrowed
+
+
+def _without_unread_sides(draft: Draft) -> Draft:
+    """Nobody has to make, or read input for, a side output that nobody reads."""
+    read = {(input_.source, input_.output) for node in draft.nodes.values() for input_ in node.inputs}
+    nodes = dict(draft.nodes)
+    for uid, node in draft.nodes.items():
+        sides = node.operator.side_outputs
+        kept = tuple(side for side in sides if (uid, side.name) in read)
+        if len(kept) < len(sides):
+            nodes[uid] = replace(node, operator=msgspec.structs.replace(node.operator, side_outputs=kept))
+    return Draft(nodes)
 
 
 def narrow_exchanges(draft: Draft) -> Draft:
@@ -40,14 +54,15 @@ def narrow_exchanges(draft: Draft) -> Draft:
         inputs = []
         for input_ in node.inputs:
             sender = draft.nodes[input_.source]
-            wanted = columns_needed(node.operator, sender.operator.output, needed[uid])
-            kept = _kept(sender.operator.output, wanted | _routing_columns(input_))
-            if draft.is_local(node, input_) or len(kept) == len(sender.operator.output):
+            given = draft.schema(input_)
+            wanted = columns_needed(node.operator, given, needed[uid])
+            kept = _kept(given, wanted | _routing_columns(input_))
+            if draft.is_local(node, input_) or len(kept) == len(given):
                 inputs.append(input_)
                 continue
-            select = _selection(Uid(f"{uid}-columns-{input_.port}"), sender, kept)
+            select = _selection(Uid(f"{uid}-columns-{input_.port}"), sender, input_.output, kept)
             nodes[select.operator.uid] = select
-            inputs.append(replace(input_, source=select.operator.uid))
+            inputs.append(replace(input_, source=select.operator.uid, output=specs.MAIN_OUTPUT))
         nodes[uid] = replace(node, inputs=tuple(inputs))
     return Draft(nodes)
 
@@ -70,6 +85,8 @@ def columns_needed(operator: specs.Operator, input_: Schema, needed: set[str]) -
             return {column for column in columns if column in needed} or set(columns[:1])
         case specs.Map(function=specs.Function(columns=tuple(columns))):
             return set(columns)
+        case specs.WindowAggregate() if operator.side_outputs:
+            return everything  # late rows leave as they came
         case specs.WindowAggregate(input_is_partial=False) | specs.Combine() as window:
             inputs = [value for each in window.aggregates for value in (each.input, each.by) if value is not None]
             return set(window.keys) | _time_column(window.event_time) | _roots(inputs, everything)
@@ -134,11 +151,7 @@ def _routing_columns(input_: Input) -> set[str]:
     return set(input_.partitioning.keys) if isinstance(input_.partitioning, specs.Hash) else set()
 
 
-def _output(draft: Draft, input_: Input) -> Schema:
-    return draft.nodes[input_.source].operator.output
-
-
-def _selection(uid: Uid, sender: Node, kept: Schema) -> Node:
+def _selection(uid: Uid, sender: Node, output: str, kept: Schema) -> Node:
     expressions = tuple(
         Expression(name=field.name, text=field.name, polars=pl.col(field.name).meta.serialize()) for field in kept
     )
@@ -149,5 +162,5 @@ def _selection(uid: Uid, sender: Node, kept: Schema) -> Node:
         output=kept,
         place=sender.operator.place,
     )
-    forward = Input(source=sender.operator.uid, port=0, partitioning=specs.Forward())
+    forward = Input(source=sender.operator.uid, port=0, partitioning=specs.Forward(), output=output)
     return Node(operator=operator, parallelism=sender.parallelism, inputs=(forward,))

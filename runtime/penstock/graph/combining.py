@@ -24,12 +24,12 @@ def insert_combines(draft: Draft) -> Draft:
             if not _gains(node, nodes[input_.source]):
                 nodes[uid] = node
                 continue
-            combine = _combine(node, spec, spec.event_time, nodes[input_.source])
+            combine = _combine(node, spec, spec.event_time, nodes[input_.source], input_.output)
             nodes[combine.operator.uid] = combine
             operator = msgspec.structs.replace(
                 node.operator, spec=msgspec.structs.replace(spec, input_is_partial=True)
             )
-            node = replace(node, operator=operator, inputs=(replace(input_, source=combine.operator.uid),))
+            node = replace(node, operator=operator, inputs=(_reading(input_, combine),))
         nodes[uid] = node
     return Draft(nodes)
 
@@ -38,11 +38,18 @@ def _gains(window: Node, sender: Node) -> bool:
     return window.parallelism > 1 or sender.parallelism > 1
 
 
-def _combine(window: Node, spec: specs.WindowAggregate, event_time: specs.EventTime, sender: Node) -> Node:
+def _reading(input_: Input, combine: Node) -> Input:
+    return replace(input_, source=combine.operator.uid, output=specs.MAIN_OUTPUT)
+
+
+def _combine(
+    window: Node, spec: specs.WindowAggregate, event_time: specs.EventTime, sender: Node, output: str
+) -> Node:
     # Imported here: the kernels of aggregates are heavy, and whoever only reads graphs needs none of them.
     from penstock.operators.aggregates import partial_schema
 
-    partial = partial_schema(spec.keys, spec.aggregates, schemas.polars_schema(sender.operator.output), event_time)
+    given = schemas.polars_schema(sender.operator.schema_of(output))
+    partial = partial_schema(spec.keys, spec.aggregates, given, event_time)
     operator = specs.Operator(
         uid=Uid(f"{window.operator.uid}-combine"),
         name=f"{window.operator.name} (combine)",
@@ -50,5 +57,5 @@ def _combine(window: Node, spec: specs.WindowAggregate, event_time: specs.EventT
         output=schemas.fields(partial),
         place=window.operator.place,
     )
-    forward = Input(source=sender.operator.uid, port=0, partitioning=specs.Forward())
+    forward = Input(source=sender.operator.uid, port=0, partitioning=specs.Forward(), output=output)
     return Node(operator=operator, parallelism=sender.parallelism, inputs=(forward,))

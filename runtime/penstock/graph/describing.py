@@ -28,6 +28,11 @@ def partitioning(how: specs.Partitioning) -> str:
             return type(how).__name__.lower()
 
 
+def output(name: str) -> str:
+    """Which output of an operator an edge reads; nothing to say for the main one."""
+    return f' side output "{name}"' if name else ""
+
+
 def columns(schema: Schema) -> str:
     """Names and types."""
     return _cut(", ".join(f"{field.name}: {field.type}" for field in schema))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from penstock.graph import describing
-from penstock.graph._data import JobGraph, Vertex
+from penstock.graph._data import Edge, JobGraph, Vertex
 from penstock.model.ids import VertexId
 
 _CHAR_WIDTH = 6.7
@@ -86,12 +86,15 @@ def _spread(graph: JobGraph) -> list[_DrawnEdge]:
     for vertex in graph.vertices:
         inward = [edge for edge in graph.edges if edge.target == vertex.id]
         drawn += [
-            _DrawnEdge(
-                edge.source, edge.target, describing.partitioning(edge.partitioning), (i + 1) / (len(inward) + 1)
-            )
+            _DrawnEdge(edge.source, edge.target, _edge_label(edge), (i + 1) / (len(inward) + 1))
             for i, edge in enumerate(inward)
         ]
     return drawn
+
+
+def _edge_label(edge: Edge) -> str:
+    spread = describing.partitioning(edge.partitioning)
+    return f"{edge.output}: {spread}" if edge.output else spread
 
 
 def _layout(graph: JobGraph) -> dict[VertexId, _Box]:
@@ -121,6 +124,7 @@ def _lines(vertex: Vertex) -> list[tuple[str, str]]:
     for link in vertex.chain:
         depth.append(0 if link.parent is None else depth[link.parent] + 1)
         indent = "  " * depth[-1]
+        lines += [(f"{indent[2:]}of{describing.output(link.output)}:", "detail")] if link.output else []
         name = describing.own_name(link.operator)
         lines += [(f"{indent}{name}", "operator")] if name else []
         lines += [(f"{indent}{'  ' if name else ''}{line}", "detail") for line in describing.describe(link.operator)]

@@ -29,7 +29,7 @@ def execution(graph: JobGraph) -> tuple[Region, ...]:
     channel_ids = map(ChannelId, itertools.count())
     for edge in graph.edges:
         source, target = vertices[edge.source], vertices[edge.target]
-        schema = source.chain[edge.producer].operator.output
+        schema = source.chain[edge.producer].operator.schema_of(edge.output)
         routing = _routing(edge, target, graph.max_parallelism)
         for sender in _subtasks(source):
             channels = []
@@ -42,6 +42,7 @@ def execution(graph: JobGraph) -> tuple[Region, ...]:
             outputs[sender].append(
                 OutputEdge(
                     producer=edge.producer,
+                    output=edge.output,
                     partitioning=edge.partitioning,
                     channels=tuple(channels),
                     routing=routing,

@@ -28,8 +28,8 @@ def _conditions(draft: Draft, consumers: dict[Uid, list[Uid]], uid: Uid) -> list
     found = []
     while len(readers := consumers.get(uid, [])) == 1:
         (uid,) = readers
-        spec = draft.nodes[uid].operator.spec
-        if not isinstance(spec, specs.Filter):
+        spec, inputs = draft.nodes[uid].operator.spec, draft.nodes[uid].inputs
+        if not isinstance(spec, specs.Filter) or any(input_.output for input_ in inputs):
             break
         found.append(spec.predicate)
     return found

@@ -22,6 +22,7 @@ def fuse(draft: Draft) -> Draft:
             and _steps(node)
             and _steps(before)
             and draft.is_local(node, node.inputs[0])
+            and not node.inputs[0].output
             and len(consumers[node.inputs[0].source]) == 1
         ):
             nodes[before.operator.uid] = replace(before, operator=_fused(before, node))

@@ -26,12 +26,15 @@ def _input(edge: Edge, graph: JobGraph) -> str:
     source = next(vertex for vertex in graph.vertices if vertex.id == edge.source)
     producer = source.chain[edge.producer].operator
     inside = "" if edge.producer == 0 else f" / {producer.uid}"
+    side = describing.output(edge.output)
     port = f" into port {edge.port}" if edge.port else ""
-    return f"{describing.partitioning(edge.partitioning)} from {edge.source}{inside}{port}"
+    return f"{describing.partitioning(edge.partitioning)} from {edge.source}{inside}{side}{port}"
 
 
 def _operators(vertex: Vertex, index: int, indent: str) -> Iterator[str]:
     operator = vertex.chain[index].operator
+    if side := vertex.chain[index].output:
+        yield f"{indent[2:]}of{describing.output(side)}:"
     name = describing.own_name(operator)
     label = f"{name}: " if name else ""
     for number, step in enumerate(describing.describe(operator)):

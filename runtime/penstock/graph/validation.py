@@ -61,6 +61,10 @@ def _require_consumers(logical: LogicalGraph) -> None:
             f'program "{logical.name}" reads nothing',
             fix="begin with flow.read(...), end with .write(...)",
         )
+    outputs = {node.operator.uid: {side.name for side in node.operator.side_outputs} for node in logical.nodes}
+    for edge in logical.edges:
+        if edge.output and edge.output not in outputs[edge.source]:
+            raise UserError("P002", f'operator "{edge.source}" has no side output "{edge.output}" for "{edge.target}"')
     read = {edge.source for edge in logical.edges}
     for node in logical.nodes:
         if node.operator.uid not in read and not isinstance(node.operator.spec, specs.Sink):

@@ -220,6 +220,17 @@ OperatorSpec = (
 )  # fmt: skip
 
 
+MAIN_OUTPUT = ""
+"""Edges that name no output read this one."""
+
+
+class SideOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows that leave an operator beside its main output: late ones, failed ones, whatever a function sorts out."""
+
+    name: str
+    schema: Schema
+
+
 class Operator(msgspec.Struct, frozen=True, kw_only=True):
     """An operator of a job graph: its identity, its work and the columns it gives."""
 
@@ -227,8 +238,16 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     spec: OperatorSpec
     output: Schema = ()
+    side_outputs: tuple[SideOutput, ...] = ()
+    """The job graph only has those that somebody reads."""
     place: str = ""
     """File and line of the user's program that made it."""
+
+    def schema_of(self, output: str) -> Schema:
+        """Columns of the main output, or of the side output of that name."""
+        if output == MAIN_OUTPUT:
+            return self.output
+        return next(side.schema for side in self.side_outputs if side.name == output)
 
 
 # ---------------------------------------------------------------- exchange

@@ -5,7 +5,7 @@ import msgspec
 from penstock.model.handles import StateHandle
 from penstock.model.ids import Attempt, ChannelId, JobId, SlotId, SubtaskId
 from penstock.model.settings import JobSettings
-from penstock.model.specs import Operator, Partitioning, Schema
+from penstock.model.specs import MAIN_OUTPUT, Operator, Partitioning, Schema
 
 
 class ChainLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -14,6 +14,8 @@ class ChainLink(msgspec.Struct, frozen=True, kw_only=True):
     operator: Operator
     parent: int | None
     """Index of the operator whose output it takes; None: the head, it takes the task's inputs or is a source."""
+    output: str = MAIN_OUTPUT
+    """Which output of its parent it takes."""
 
 
 class OutputChannel(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +33,8 @@ class OutputEdge(msgspec.Struct, frozen=True, kw_only=True):
 
     producer: int
     """Index in the chain of the operator whose rows leave here."""
+    output: str = MAIN_OUTPUT
+    """Which of its outputs."""
     partitioning: Partitioning
     channels: tuple[OutputChannel, ...]
     """In the order of the receivers' subtask index; Forward: just one."""

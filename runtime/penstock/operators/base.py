@@ -24,6 +24,10 @@ class Output(Protocol):
         """Pass rows on, in order. Empty frames are dropped."""
         ...
 
+    def emit_side(self, name: str, frame: pl.DataFrame) -> None:
+        """Pass rows on by the side output `name`; where nobody reads it they are dropped, and nothing is wrong."""
+        ...
+
 
 @dataclass(slots=True)
 class Counters:

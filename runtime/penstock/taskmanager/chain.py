@@ -5,6 +5,7 @@ those that hang under it, so that what an operator emits because of them is in f
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import polars as pl
 
@@ -13,6 +14,7 @@ from penstock.exchange.gates import Gate
 from penstock.model.elements import Barrier, Element
 from penstock.model.errors import PenstockError
 from penstock.model.ids import CheckpointId, Uid
+from penstock.model.specs import MAIN_OUTPUT
 from penstock.model.specs import Operator as OperatorDescription
 from penstock.model.tasks import ChainLink
 from penstock.operators.base import Operator, OperatorContext, Snapshot
@@ -20,14 +22,33 @@ from penstock.operators.base import Operator, OperatorContext, Snapshot
 MakeOperator = Callable[[OperatorDescription, OperatorContext], Operator]
 
 
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Where the rows of one output go: operators of the same chain, and gates."""
+
+    children: "list[Node]" = field(default_factory=list)
+    gates: list[Gate] = field(default_factory=list)
+
+    def emit(self, frame: pl.DataFrame) -> None:
+        """Rows, to all of them."""
+        for child in self.children:
+            child.receive(frame)
+        for gate in self.gates:
+            gate.emit(frame)
+
+
 class Node:
-    """One operator, its children in the chain and the gates that its rows leave by. Is its own `Output`."""
+    """One operator, and who reads each of its outputs. Is its own `Output`."""
 
     def __init__(self, description: OperatorDescription, operator: Operator, context: OperatorContext) -> None:
         self.description, self.operator, self.context = description, operator, context
         self.counters = context.counters
-        self.children: list[Node] = []
-        self.gates: list[Gate] = []
+        self._main = Readers()
+        self.outputs = {MAIN_OUTPUT: self._main}
+
+    def readers(self, output: str) -> Readers:
+        """Who reads that output."""
+        return self.outputs.setdefault(output, Readers())
 
     def receive(self, frame: pl.DataFrame, port: int = 0) -> None:
         """Rows for the operator."""
@@ -36,20 +57,22 @@ class Node:
 
     def emit(self, frame: pl.DataFrame) -> None:
         """Rows from the operator."""
-        if not frame.height:
-            return
-        self.counters.rows_out += frame.height
-        for child in self.children:
-            child.receive(frame)
-        for gate in self.gates:
-            gate.emit(frame)
+        if frame.height:
+            self.counters.rows_out += frame.height
+            self._main.emit(frame)
+
+    def emit_side(self, name: str, frame: pl.DataFrame) -> None:
+        """Rows from the operator, beside its main output."""
+        if frame.height and name in self.outputs:
+            self.outputs[name].emit(frame)
 
     def pass_watermark(self, time: int) -> None:
         """Event time has advanced behind this operator."""
-        for child in self.children:
-            child.on_watermark(time)
-        for gate in self.gates:
-            gate.watermark(time)
+        for readers in self.outputs.values():
+            for child in readers.children:
+                child.on_watermark(time)
+            for gate in readers.gates:
+                gate.watermark(time)
 
     def on_watermark(self, time: int) -> None:
         """Event time has advanced in front of this operator."""
@@ -60,8 +83,9 @@ class Node:
     def walk(self) -> "Iterator[Node]":
         """This operator and all under it, in pre-order."""
         yield self
-        for child in self.children:
-            yield from child.walk()
+        for readers in self.outputs.values():
+            for child in readers.children:
+                yield from child.walk()
 
 
 class Chain:
@@ -70,22 +94,23 @@ class Chain:
     def __init__(
         self,
         links: Sequence[ChainLink],
-        gates: Mapping[int, Sequence[Gate]],
+        gates: Mapping[tuple[int, str], Sequence[Gate]],
         *,
         make_operator: MakeOperator,
         make_context: Callable[[Uid], OperatorContext],
     ) -> None:
         nodes: list[Node] = []
-        for index, link in enumerate(links):
+        for link in links:
             context = make_context(link.operator.uid)
             node = Node(link.operator, make_operator(link.operator, context), context)
-            node.gates.extend(gates.get(index, ()))
             if link.parent is not None:
-                nodes[link.parent].children.append(node)
+                nodes[link.parent].readers(link.output).children.append(node)
             nodes.append(node)
+        for (producer, output), leaving in gates.items():
+            nodes[producer].readers(output).gates.extend(leaving)
         self.head = nodes[0]
         self.nodes = tuple(self.head.walk())
-        self.gates = tuple(gate for node in self.nodes for gate in node.gates)
+        self.gates = tuple(gate for node in self.nodes for readers in node.outputs.values() for gate in readers.gates)
         # Asked at every turn, and most operators have nothing to say.
         self._paced = self._overriding("ready_in_us")
         self._timed = self._overriding("next_processing_time")

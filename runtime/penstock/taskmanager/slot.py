@@ -154,7 +154,7 @@ class Slot:
     def _open_tasks(
         self,
         deployment: tasks.Deployment,
-        gates: dict[SubtaskId, dict[int, list[Gate]]],
+        gates: dict[SubtaskId, dict[tuple[int, str], list[Gate]]],
         restored: Restored | Exception,
     ) -> None:
         if isinstance(restored, Exception):
@@ -194,8 +194,8 @@ class Slot:
             settings=deployment.settings,
         )
 
-    def _make_gates(self, deployment: tasks.Deployment, task: tasks.Task) -> dict[int, list[Gate]]:
-        gates: dict[int, list[Gate]] = {}
+    def _make_gates(self, deployment: tasks.Deployment, task: tasks.Task) -> dict[tuple[int, str], list[Gate]]:
+        gates: dict[tuple[int, str], list[Gate]] = {}
         for edge in task.outputs:
             codec = wire.ElementCodec(edge.schema)
             channels = [self._make_send_channel(deployment, channel, codec) for channel in edge.channels]
@@ -205,7 +205,9 @@ class Slot:
                 routing=edge.routing,
                 sender_index=task.subtask.index,
             )
-            gates.setdefault(edge.producer, []).append(Gate(partitioner, channels, self._clock.monotonic))
+            gates.setdefault((edge.producer, edge.output), []).append(
+                Gate(partitioner, channels, self._clock.monotonic)
+            )
         return gates
 
     def _make_send_channel(

@@ -176,3 +176,9 @@ def test_every_public_name_is_there():
         assert getattr(ps, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'tumblin'"):
         _ = ps.tumblin  # type: ignore[attr-defined]
+
+
+def test_an_unknown_side_output_is_refused_with_what_there_is(bids):
+    with pytest.raises(UserError, match="no side output") as refused:
+        bids.side_output("late")
+    assert "it has (none)" in str(refused.value)

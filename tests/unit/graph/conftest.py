@@ -30,15 +30,29 @@ class Program:
     edges: list[LogicalEdge] = field(default_factory=list)
     outputs: dict[str, specs.Schema] = field(default_factory=dict)
 
-    def add(self, uid, spec, *inputs, output=None, by=None, parallelism=None):
+    def add(self, uid, spec, *inputs, output=None, by=None, parallelism=None, sides=None):
+        """An input `"bids#late"` is the side output "late" of "bids"."""
         output = output if output is not None else self.outputs[inputs[0]]
-        operator = specs.Operator(uid=Uid(uid), name=uid, spec=spec, output=output, place=f"prog.py:{len(self.nodes)}")
+        operator = specs.Operator(
+            uid=Uid(uid),
+            name=uid,
+            spec=spec,
+            output=output,
+            side_outputs=tuple(specs.SideOutput(name=name, schema=schema) for name, schema in (sides or {}).items()),
+            place=f"prog.py:{len(self.nodes)}",
+        )
         self.nodes.append(LogicalNode(operator=operator, parallelism=parallelism))
         self.edges += [
-            LogicalEdge(source=Uid(source), target=Uid(uid), port=port, partitioning=by or specs.Forward())
-            for port, source in enumerate(inputs)
+            LogicalEdge(
+                source=Uid(source),
+                target=Uid(uid),
+                port=port,
+                partitioning=by or specs.Forward(),
+                output=side,
+            )
+            for port, (source, _, side) in enumerate(name.partition("#") for name in inputs)
         ]
-        self.outputs[uid] = output
+        self.outputs |= {uid: output, **{f"{uid}#{name}": schema for name, schema in (sides or {}).items()}}
         return uid
 
     def source(self, uid="bids", *columns, parallelism=None, event_time=None):

@@ -15,10 +15,15 @@ class Collected:
 
     def __init__(self) -> None:
         self.frames: list[pl.DataFrame] = []
+        self.sides: dict[str, list[pl.DataFrame]] = {}
 
     def emit(self, frame: pl.DataFrame) -> None:
         if frame.height:
             self.frames.append(frame)
+
+    def emit_side(self, name: str, frame: pl.DataFrame) -> None:
+        if frame.height:
+            self.sides.setdefault(name, []).append(frame)
 
     @property
     def frame(self) -> pl.DataFrame:

@@ -74,23 +74,27 @@ def description(uid: str) -> specs.Operator:
     return specs.Operator(uid=Uid(uid), name=uid, spec=specs.Explode(columns=()))
 
 
+def context(uid: Uid) -> OperatorContext:
+    return OperatorContext(
+        job=JobId("j"),
+        attempt=Attempt(1),
+        uid=uid,
+        subtask=SubtaskId(VertexId("v"), 0),
+        parallelism=1,
+        max_parallelism=128,
+        clock=SystemClock(),
+        settings=JobSettings(),
+    )
+
+
 def make_chain(parents: Sequence[int | None], outside: Outside, log: list[str]) -> Chain:
     """Operators "a", "b", ... hang under `parents`; rows of the last one leave."""
     links = [ChainLink(operator=description(chr(97 + n)), parent=parent) for n, parent in enumerate(parents)]
     chain = Chain(
         links,
-        {len(parents) - 1: [outside.gate]},
+        {(len(parents) - 1, ""): [outside.gate]},
         make_operator=lambda described, context: Hoarder(log),
-        make_context=lambda uid: OperatorContext(
-            job=JobId("j"),
-            attempt=Attempt(1),
-            uid=uid,
-            subtask=SubtaskId(VertexId("v"), 0),
-            parallelism=1,
-            max_parallelism=128,
-            clock=SystemClock(),
-            settings=JobSettings(),
-        ),
+        make_context=context,
     )
     chain.open({})
     return chain
@@ -139,6 +143,37 @@ def test_every_child_of_an_operator_gets_its_rows() -> None:
     chain.head.receive(rows(7))
     chain.head.on_watermark(1)
     assert [line for line in log if "rows" in line] == ["a rows [7]", "b rows [7]", "c rows [7]"]
+
+
+class Sorter(Operator):
+    """Odd rows leave by the side output "odd", negative ones by one that nobody reads."""
+
+    def on_batch(self, frame: pl.DataFrame, port: int = 0) -> None:
+        self.output.emit(frame.filter(pl.col("x") % 2 == 0))
+        self.output.emit_side("odd", frame.filter(pl.col("x") % 2 == 1))
+        self.output.emit_side("negative", frame.filter(pl.col("x") < 0))
+
+
+def test_side_outputs_have_readers_of_their_own_and_share_time_and_barriers() -> None:
+    main, side, log = Outside(), Outside(), list[str]()
+    links = [
+        ChainLink(operator=description("a"), parent=None),
+        ChainLink(operator=description("even"), parent=0),
+        ChainLink(operator=description("odd"), parent=0, output="odd"),
+    ]
+    chain = Chain(
+        links,
+        {(1, ""): [main.gate], (0, "odd"): [side.gate]},
+        make_operator=lambda described, context: Sorter() if described.uid == "a" else Hoarder(log),
+        make_context=context,
+    )
+    chain.open({})
+    chain.head.receive(rows(1, 2, 3, -4))
+    chain.head.on_watermark(10)
+    chain.barrier(Barrier(CheckpointId(1)))
+    assert log == ["even rows [2, -4]", "odd rows [1, 3]", "even time 10", "odd time 10"]
+    assert main.shown() == [[2, -4], Watermark(9), Barrier(CheckpointId(1))]
+    assert side.shown() == [[1, 3], Watermark(10), Barrier(CheckpointId(1))]
 
 
 def test_rows_are_counted_in_and_out_of_each_operator() -> None:
