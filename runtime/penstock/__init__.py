@@ -49,7 +49,8 @@ if TYPE_CHECKING:
         uniform,
     )
     from penstock.model.errors import PenstockError, UserError
-    from penstock.operators.user_functions import Context, KeyedContext, KeyedProcessFunction, ValueState
+    from penstock.operators.contexts import Context, KeyedContext
+    from penstock.operators.user_functions import KeyedProcessFunction, ValueState
 
 _HOMES = {
     "narwhals": (
@@ -65,7 +66,8 @@ _HOMES = {
         "print", "sequence", "socket_lines", "timestamps", "uniform",
     ),
     "penstock.model.errors": ("PenstockError", "UserError"),
-    "penstock.operators.user_functions": ("Context", "KeyedContext", "KeyedProcessFunction", "ValueState"),
+    "penstock.operators.contexts": ("Context", "KeyedContext"),
+    "penstock.operators.user_functions": ("KeyedProcessFunction", "ValueState"),
 }  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 _SHADOWS_A_BUILTIN = frozenset({"all", "any", "max", "min", "sum"})

@@ -7,8 +7,6 @@ Invariant: a barrier is sent only while every region runs, a Commit only for a c
 
 from collections.abc import Collection
 
-import msgspec
-
 from penstock.checkpoint import journal
 from penstock.checkpoint.coordinator import Coordinator, GivenUp
 from penstock.graph import JobGraph
@@ -81,7 +79,7 @@ class Checkpointing:
         """What operators had counted in the checkpoint that their region was restored from, or will be."""
         starts = [(run.uids, run.restored if run.alive else self._coordinator.latest) for run in self._regions.runs]
         return [
-            msgspec.structs.replace(each, state_rows=0)
+            each.without_present()
             for uids, manifest in starts
             if manifest is not None
             for each in manifest.counters

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from penstock.model.counters import UserMetric
 from penstock.model.views import ClusterView, JobView
 
 _HELP = {
@@ -22,19 +23,24 @@ _HELP = {
     "penstock_operator_late_rows_total": ("counter", "Rows that came after their windows."),
     "penstock_operator_bad_rows_total": ("counter", "Rows that could not be read."),
     "penstock_operator_state_rows": ("gauge", "Rows of state."),
+    "penstock_user_counter_total": ("counter", "Counters that functions keep themselves."),
+    "penstock_user_gauge": ("gauge", "Gauges that functions set themselves, over all subtasks."),
+    "penstock_user_histogram": ("histogram", "Values that functions observed."),
 }
+_HISTOGRAM = "penstock_user_histogram"
 Sample = tuple[str, dict[str, str], float]
 
 
 def render(cluster: ClusterView) -> str:
     """All samples, those of one metric together, as the format demands."""
-    samples = sorted(_samples(cluster), key=lambda sample: list(_HELP).index(sample[0]))
+    samples = sorted(_samples(cluster), key=lambda sample: list(_HELP).index(_family(sample[0])))
     lines, last = [], ""
     for name, labels, value in samples:
-        if name != last:
-            kind, text = _HELP[name]
-            lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-            last = name
+        family = _family(name)
+        if family != last:
+            kind, text = _HELP[family]
+            lines += [f"# HELP {family} {text}", f"# TYPE {family} {kind}"]
+            last = family
         inner = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
         lines.append(f"{name}{{{inner}}} {value:.15g}" if inner else f"{name} {value:.15g}")
     return "\n".join(lines) + "\n"
@@ -72,6 +78,27 @@ def _job_samples(job: JobView) -> Iterator[Sample]:
             yield "penstock_operator_late_rows_total", of_operator, operator.late_rows
             yield "penstock_operator_bad_rows_total", of_operator, operator.bad_rows
             yield "penstock_operator_state_rows", of_operator, operator.state_rows
+            for metric in operator.user:
+                yield from _user_samples(metric, {**of_operator, "name": metric.name})
+
+
+def _user_samples(metric: UserMetric, labels: dict[str, str]) -> Iterator[Sample]:
+    match metric.kind:
+        case "counter":
+            yield "penstock_user_counter_total", labels, metric.value
+        case "gauge":
+            yield "penstock_user_gauge", labels, metric.value
+        case "histogram":
+            bounds = [*(f"{bound:.15g}" for bound in metric.bounds), "+Inf"]
+            for bound, count in zip(bounds, metric.counts, strict=True):
+                yield f"{_HISTOGRAM}_bucket", {**labels, "le": bound}, count
+            yield f"{_HISTOGRAM}_sum", labels, metric.value
+            yield f"{_HISTOGRAM}_count", labels, metric.counts[-1]
+
+
+def _family(name: str) -> str:
+    """The samples of a histogram have several names, and are one metric."""
+    return _HISTOGRAM if name.startswith(_HISTOGRAM) else name
 
 
 def _escape(text: str) -> str:

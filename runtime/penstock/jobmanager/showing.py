@@ -112,4 +112,5 @@ def _view_operator(operator: Operator, counted: OperatorMetrics) -> OperatorView
         late_rows=counted.late_rows,
         bad_rows=counted.bad_rows,
         state_rows=counted.state_rows,
+        user=counted.user,
     )

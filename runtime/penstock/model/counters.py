@@ -5,6 +5,21 @@ from collections.abc import Iterable
 import msgspec
 
 
+class UserMetric(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure that a user's function keeps."""
+
+    name: str
+    kind: str
+    """counter | gauge | histogram."""
+    value: float = 0
+    """Of a histogram: the sum of what was observed."""
+    across: str = "sum"
+    """sum | min | max: what the gauges of several subtasks come to."""
+    bounds: tuple[float, ...] = ()
+    counts: tuple[int, ...] = ()
+    """Of a histogram: how many values were at most each bound, at last how many there were."""
+
+
 class OperatorMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Counters of one operator: in one subtask since its deployment, or in all of them up to a checkpoint."""
 
@@ -15,6 +30,13 @@ class OperatorMetrics(msgspec.Struct, frozen=True, kw_only=True):
     bad_rows: int = 0
     state_rows: int = 0
     """Rows of state now: the only one that does not just grow."""
+    user: tuple[UserMetric, ...] = ()
+    """By name. Of these, gauges do not just grow."""
+
+    def without_present(self) -> "OperatorMetrics":
+        """Only what goes on after a restart: without what describes the present."""
+        lasting = tuple(metric for metric in self.user if metric.kind != "gauge")
+        return msgspec.structs.replace(self, state_rows=0, user=lasting)
 
 
 def total(counters: Iterable[OperatorMetrics]) -> dict[str, OperatorMetrics]:
@@ -34,4 +56,21 @@ def _plus(one: OperatorMetrics, other: OperatorMetrics) -> OperatorMetrics:
         late_rows=one.late_rows + other.late_rows,
         bad_rows=one.bad_rows + other.bad_rows,
         state_rows=one.state_rows + other.state_rows,
+        user=_all_user((*one.user, *other.user)) if one.user or other.user else (),
     )
+
+
+def _all_user(metrics: Iterable[UserMetric]) -> tuple[UserMetric, ...]:
+    sums: dict[str, UserMetric] = {}
+    for each in metrics:
+        before = sums.get(each.name)
+        sums[each.name] = each if before is None else _plus_user(before, each)
+    return tuple(sums[name] for name in sorted(sums))
+
+
+def _plus_user(one: UserMetric, other: UserMetric) -> UserMetric:
+    if (one.kind, one.bounds) != (other.kind, other.bounds):
+        return other  # the function has changed, and what it counted before means something else
+    value = {"min": min, "max": max}.get(one.across, lambda a, b: a + b)(one.value, other.value)
+    counts = tuple(a + b for a, b in zip(one.counts, other.counts, strict=True))
+    return msgspec.structs.replace(one, value=value, counts=counts)

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from penstock.model.counters import UserMetric
+
 
 class OperatorView(msgspec.Struct, frozen=True, kw_only=True):
     """One operator, summed over its subtasks."""
@@ -13,6 +15,8 @@ class OperatorView(msgspec.Struct, frozen=True, kw_only=True):
     late_rows: int = 0
     bad_rows: int = 0
     state_rows: int = 0
+    user: tuple[UserMetric, ...] = ()
+    """What its functions count themselves."""
 
 
 class VertexView(msgspec.Struct, frozen=True, kw_only=True):

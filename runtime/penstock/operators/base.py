@@ -15,6 +15,7 @@ from penstock.model.clocks import Clock
 from penstock.model.handles import Redistribution
 from penstock.model.ids import Attempt, CheckpointId, JobId, SubtaskId, Uid
 from penstock.model.settings import JobSettings
+from penstock.operators.user_metrics import UserMetrics
 
 
 class Output(Protocol):
@@ -38,6 +39,7 @@ class Counters:
     late_rows: int = 0
     bad_rows: int = 0
     state_rows: int = 0
+    user: UserMetrics = field(default_factory=UserMetrics)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,10 @@ import polars as pl
 
 from penstock.model import specs
 from penstock.operators.base import Operator, OperatorContext, Output
+from penstock.operators.contexts import Context
 from penstock.operators.rows import RowBuilder
 from penstock.operators.user_errors import place, user_code
-from penstock.operators.user_functions import CONTEXT, ROW, Context, parameter_names
+from penstock.operators.user_functions import CONTEXT, ROW, parameter_names
 from penstock.state.columns import to_objects
 
 
@@ -28,7 +29,9 @@ class MapOperator(Operator):
         """Look at the function's parameters."""
         super().open(context, output)
         self._rows = RowBuilder(self._spec.output, where=place(context), function=self._spec.function.name)
-        self._context = Context(context.subtask.index, context.parallelism)
+        self._context = Context(
+            context.subtask.index, context.parallelism, metrics=context.counters.user, now=context.clock.now_us
+        )
         self._parameters = parameter_names(self._function, where=place(context))
 
     def on_watermark(self, watermark: int) -> int:

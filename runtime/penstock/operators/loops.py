@@ -24,8 +24,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.operators.contexts import KeyedContext
 from penstock.operators.rows import RowBuilder
-from penstock.operators.user_functions import KeyedContext, ValueState
+from penstock.operators.user_functions import ValueState
 from penstock.state.values import ValueTable
 
 FILE = "<penstock loop>"
@@ -62,20 +63,21 @@ class Loop:
         exec(compile(source, FILE, "exec"), namespace)
         self._run: Callable[..., None] = namespace["run"]
 
-    def run(self, context: KeyedContext, records: Iterable[Any]) -> list[list[Any]]:
-        """The output columns. `records` gives (key, *columns), or the key alone when there are no columns."""
+    def run(self, context: KeyedContext, records: Iterable[Any], made: Sequence[list[Any]]) -> None:
+        """Add to the output columns. `records` gives (key, *columns), or the key alone when there are no columns.
+
+        When the function raises, the loop can go on with what is left of an iterator.
+        """
         states: list[Any] = []
         for state in self._states:
             values = state.table.values
             states += state.handle, values.front, values.clear
-        made: list[list[Any]] = [[] for _ in range(self._rows.width)]
 
         def keep(result: Any) -> None:
             self._rows.keep(result, made)
 
         add = [column.append for column in made]
         self._run(self._function, context, records, self._rows.usual_kind, keep, *add, *states)
-        return made
 
 
 def _source(

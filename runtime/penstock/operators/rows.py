@@ -43,6 +43,10 @@ class RowBuilder:
         kind = self._types[0].to_python() if self.width == 1 else tuple
         return kind if kind in _SCALARS else tuple
 
+    def empty(self) -> list[list[Any]]:
+        """Columns to add rows to."""
+        return [[] for _ in self._names]
+
     # ------------------------------------------------------------ rows to columns
 
     def as_tuple(self, row: Any) -> Row:

@@ -8,7 +8,6 @@ column, the bare value. `None` is no row, a list is several rows; a generator yi
 """
 
 import dataclasses
-import datetime
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload
@@ -16,18 +15,15 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload
 import polars as pl
 
 from penstock.model import schemas
-from penstock.model.clocks import MIN_WATERMARK
 from penstock.model.errors import UserError
 from penstock.model.specs import StateField
+from penstock.operators.contexts import KeyedContext
 from penstock.state.value_types import ValueType, value_type
 
 T = TypeVar("T")
 
 CONTEXT = "ctx"
 ROW = "row"
-
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 class _ValueStore(Protocol):
@@ -88,64 +84,9 @@ class ValueState(Generic[T]):
         return self._store
 
 
-class Context:
-    """Where a function runs."""
+class KeyedFunction:
+    """What all functions on keyed streams have: states, timers, a beginning and an end."""
 
-    __slots__ = ("parallelism", "subtask", "watermark")
-
-    def __init__(self, subtask: int = 0, parallelism: int = 1) -> None:
-        self.subtask, self.parallelism = subtask, parallelism
-        self.watermark = MIN_WATERMARK
-        """Event time that has been reached, in microseconds; MAX_WATERMARK when all input has ended."""
-
-
-class KeyedContext(Context):
-    """The current key, its time, and its timers."""
-
-    __slots__ = ("_delete", "_set", "_set_many", "_timestamp", "key")
-
-    def __init__(
-        self,
-        subtask: int = 0,
-        parallelism: int = 1,
-        *,
-        set_timer: Callable[[int, Any], None],
-        delete_timer: Callable[[int, Any], None],
-        set_timers: Callable[[pl.DataFrame, list[int]], None],
-    ) -> None:
-        super().__init__(subtask, parallelism)
-        self.key: Any = None
-        """The value of the key column, or a tuple when there are several."""
-        self._set, self._delete, self._set_many = set_timer, delete_timer, set_timers
-        self._timestamp: Callable[[], int | None] = lambda: None
-
-    @property
-    def timestamp(self) -> int | None:
-        """Event time of the row, in microseconds, if the stream has one; in `on_timer` the time of the timer."""
-        return self._timestamp()
-
-    def set_timer(self, time: int | datetime.datetime) -> None:
-        """Have `on_timer` called for this key when event time reaches `time` (microseconds, or a datetime)."""
-        self._set(microseconds(time), self.key)
-
-    def delete_timer(self, time: int | datetime.datetime) -> None:
-        """Forget a timer of this key."""
-        self._delete(microseconds(time), self.key)
-
-    def set_timers(self, keys: pl.DataFrame, times: pl.Series | Sequence[int | datetime.datetime]) -> None:
-        """In `process_batch`: one timer for the key of each row of a frame."""
-        self._set_many(keys, [microseconds(time) for time in times])
-
-
-class KeyedProcessFunction:
-    """Base of functions with state and timers, called with all rows of a key in order.
-
-    Write either `process(self, ctx, <columns>)`, called per row, or `process_batch(self, ctx, batch)`, called
-    with a frame whose rows are sorted by key and which returns a frame or None.
-    """
-
-    process: ClassVar[Callable[..., Any]]
-    process_batch: ClassVar[Callable[..., Any]]
     _declared: ClassVar[dict[str, ValueState[Any]]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -173,8 +114,25 @@ class KeyedProcessFunction:
         sets its next timer here must stop then, or it never ends.
         """
 
+    def on_processing_timer(self, ctx: KeyedContext, time: int) -> Any:
+        """The wall clock has reached a processing-time timer of `ctx.key`. Returns rows like `process`.
+
+        When all input has ended, those that are not due yet do not run: their time never comes.
+        """
+
     def close(self) -> None:
         """Called once at the end, on failure too."""
+
+
+class KeyedProcessFunction(KeyedFunction):
+    """Base of functions with state and timers, called with all rows of a key in order.
+
+    Write either `process(self, ctx, <columns>)`, called per row, or `process_batch(self, ctx, batch)`, called
+    with a frame whose rows are sorted by key and which returns a frame or None.
+    """
+
+    process: ClassVar[Callable[..., Any]]
+    process_batch: ClassVar[Callable[..., Any]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -205,7 +163,7 @@ def describe(function: KeyedProcessFunction, *, where: str = "") -> FunctionDesc
     )
 
 
-def _state_fields(function: KeyedProcessFunction, where: str) -> Iterator[StateField]:
+def _state_fields(function: KeyedFunction, where: str) -> Iterator[StateField]:
     for name, state in declared_states(function).items():
         kind = state_type(name, state, where=where)
         default = None if state.default is None or kind.encode is None else kind.encode(state.default)
@@ -221,7 +179,7 @@ def _is_plain(value: object) -> bool:
     return isinstance(value, bool | int | float | str | list)
 
 
-def declared_states(function: KeyedProcessFunction) -> dict[str, ValueState[Any]]:
+def declared_states(function: KeyedFunction) -> dict[str, ValueState[Any]]:
     """The states of a function's class and its bases, by name, in the order of declaration."""
     return type(function)._declared
 
@@ -252,12 +210,3 @@ def parameter_names(function: Callable[..., Any], *, where: str = "") -> tuple[s
 def needed_columns(names: Sequence[str]) -> tuple[str, ...] | None:
     """The columns that these parameters stand for; None: all."""
     return None if ROW in names else tuple(name for name in names if name != CONTEXT)
-
-
-def microseconds(time: int | datetime.datetime) -> int:
-    """A point in time as the engine counts it; a datetime without zone is UTC."""
-    if isinstance(time, int):
-        return time
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=datetime.UTC)
-    return (time - _EPOCH) // _MICROSECOND

@@ -211,6 +211,7 @@ class RunningTask:
                 late_rows=node.counters.late_rows,
                 bad_rows=node.counters.bad_rows,
                 state_rows=node.counters.state_rows,
+                user=node.counters.user.read(),
             )
             for node in self.chain.nodes
         )

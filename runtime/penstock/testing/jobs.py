@@ -23,7 +23,8 @@ from penstock.model.settings import (
     RestartSettings,
     SourceSettings,
 )
-from penstock.operators.user_functions import KeyedContext, KeyedProcessFunction, ValueState
+from penstock.operators.contexts import KeyedContext
+from penstock.operators.user_functions import KeyedProcessFunction, ValueState
 from penstock.testing.endpoints import Row, SinkOutput, SourceInput, SplitInput
 from penstock.testing.world import WALL_START_US
 

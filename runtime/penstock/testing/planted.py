@@ -25,7 +25,8 @@ from penstock.model.errors import PenstockError
 from penstock.model.handles import Redistribution
 from penstock.model.ids import Attempt, ChannelId, CheckpointId, JobId, SlotId, Uid
 from penstock.operators.base import Snapshot
-from penstock.operators.process import TIMERS, ProcessOperator
+from penstock.operators.keyed_calls import EVENT_TIMERS
+from penstock.operators.process import ProcessOperator
 from penstock.operators.sinks import SinkOperator
 from penstock.operators.sources import SourceOperator
 from penstock.storage import ObjectStore, UnknownResultError
@@ -100,7 +101,7 @@ def drop_timers_on_restore() -> Patch:
     restore = ProcessOperator.restore
 
     def forgetful(self: ProcessOperator, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
-        restore(self, {name: frames for name, frames in sections.items() if name != TIMERS})
+        restore(self, {name: frames for name, frames in sections.items() if name != EVENT_TIMERS})
 
     return patched(ProcessOperator, "restore", forgetful)
 

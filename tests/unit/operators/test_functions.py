@@ -9,9 +9,9 @@ import pytest
 
 from penstock.model import schemas, specs
 from penstock.model.errors import UserError
+from penstock.operators.contexts import Context
 from penstock.operators.functions import MapBatchesOperator, MapOperator
 from penstock.operators.user_errors import FunctionFailed, describe_stuck
-from penstock.operators.user_functions import Context
 
 ROWS = pl.DataFrame({"name": ["a", "b", None], "n": [1, 2, 3], "other": [0.5, 1.5, 2.5]})
 ONE = {"n": pl.Int64()}

@@ -16,9 +16,10 @@ from penstock.model.errors import UserError
 from penstock.model.ids import Attempt, CheckpointId, JobId, SubtaskId, Uid, VertexId
 from penstock.model.settings import JobSettings
 from penstock.operators.base import OperatorContext
+from penstock.operators.contexts import KeyedContext
 from penstock.operators.process import ProcessOperator
 from penstock.operators.user_errors import FunctionFailed
-from penstock.operators.user_functions import KeyedContext, KeyedProcessFunction, ValueState, describe
+from penstock.operators.user_functions import KeyedProcessFunction, ValueState, describe
 from penstock.state.key_groups import group_range, key_groups, owner, slice_groups
 
 M = 8

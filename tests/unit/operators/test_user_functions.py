@@ -10,13 +10,11 @@ import pytest
 
 from penstock.model.errors import UserError
 from penstock.model.specs import StateField
+from penstock.operators.contexts import Context, KeyedContext, microseconds
 from penstock.operators.user_functions import (
-    Context,
-    KeyedContext,
     KeyedProcessFunction,
     ValueState,
     describe,
-    microseconds,
     needed_columns,
     parameter_names,
 )

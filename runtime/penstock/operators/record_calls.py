@@ -1,0 +1,120 @@
+"""A method of a keyed function, called with the rows of one input: per record, or per batch.
+
+Owns: from a frame to the method's arguments, the key in front of each call, and from its results to a frame.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import length_hint
+from typing import Any
+
+import polars as pl
+
+from penstock.model import specs
+from penstock.operators.event_times import event_times_us
+from penstock.operators.keyed_calls import KeyedCalls
+from penstock.operators.loops import Loop
+from penstock.operators.user_errors import place, user_code
+from penstock.operators.user_functions import CONTEXT, ROW, parameter_names
+from penstock.state.columns import to_objects
+
+
+class RecordCalls:
+    """One call per row."""
+
+    def __init__(
+        self,
+        calls: KeyedCalls,
+        method: Callable[..., Any],
+        *,
+        keys: Sequence[str],
+        event_time: specs.EventTime | None,
+    ) -> None:
+        self._calls, self._keys, self._event_time = calls, tuple(keys), event_time
+        self._label = f"{calls.name}.{method.__name__}"
+        order = parameter_names(method, where=place(calls.operator))
+        self._parameters = [name for name in order if name != CONTEXT]
+        names = [f"a{index}" for index in range(len(self._parameters))]
+        by_parameter = dict(zip(self._parameters, names, strict=True)) | {CONTEXT: "context"}
+        arguments = ", ".join(by_parameter[name] for name in order)
+        self._loop = Loop(method, arguments, names, calls.states, calls.rows)
+        self._batch: _Batch | None = None
+
+    def run(self, frame: pl.DataFrame) -> None:
+        """Call the method for each row, and emit what it returned."""
+        calls = self._calls
+        calls.begin()
+        columns = [
+            frame.rows(named=True) if name == ROW else to_objects(frame.get_column(name)) for name in self._parameters
+        ]
+        self._batch = batch = _Batch(frame, calls.keys.decode(renamed(frame, self._keys, calls.keys.names)))
+        batch.event_time = self._event_time
+        calls.context._timestamp = batch.timestamp
+        rows = zip(batch.position, *columns, strict=True) if columns else batch.position
+        made = calls.rows.empty()
+        with user_code(calls.operator, self._label, self._current_row):
+            self._loop.run(calls.context, rows, made)
+        self._batch = None
+        calls.output.emit(calls.rows.frame(made))
+        calls.count()
+
+    def _current_row(self) -> Mapping[str, object] | None:
+        """What the method was called with when it raised."""
+        if self._batch is None:
+            return None
+        row = self._batch.frame.row(self._batch.index, named=True)
+        shown = {*self._keys, *self._parameters}
+        return {name: value for name, value in row.items() if name in shown or ROW in shown}
+
+
+class BatchCalls:
+    """One call per batch, its rows sorted by key."""
+
+    def __init__(self, calls: KeyedCalls, method: Callable[..., Any], *, keys: Sequence[str]) -> None:
+        self._calls, self._method, self._keys = calls, method, tuple(keys)
+        self._label = f"{calls.name}.{method.__name__}"
+
+    def run(self, frame: pl.DataFrame) -> None:
+        """Call the method, and emit what it returned."""
+        calls, context = self._calls, self._calls.context
+        calls.begin()
+        context.key = None
+        context._timestamp = lambda: None
+        grouped = frame.sort(self._keys, maintain_order=True)
+        context.has_key = False
+        try:
+            with user_code(calls.operator, self._label, lambda: {"rows": frame.height}):
+                result = self._method(context, grouped)
+        finally:
+            context.has_key = True
+        if result is not None:
+            calls.output.emit(calls.rows.conform(result))
+        calls.count()
+
+
+def renamed(frame: pl.DataFrame, names: tuple[str, ...], wanted: tuple[str, ...]) -> pl.DataFrame:
+    """The frame itself when its keys are called as wanted, else just its keys by their other names."""
+    if names == wanted:
+        return frame
+    return pl.DataFrame([frame.get_column(name).alias(new) for name, new in zip(names, wanted, strict=True)])
+
+
+class _Batch:
+    """Where the loop is in a batch, asked only when somebody wants to know: nothing is counted per row."""
+
+    event_time: specs.EventTime | None = None
+
+    def __init__(self, frame: pl.DataFrame, keys: list[Any]) -> None:
+        self.frame = frame
+        self.position = iter(keys)
+        self._times: list[int | None] | None = None
+
+    @property
+    def index(self) -> int:
+        return self.frame.height - length_hint(self.position) - 1
+
+    def timestamp(self) -> int | None:
+        if self.event_time is None:
+            return None
+        if self._times is None:
+            self._times = to_objects(event_times_us(self.frame, self.event_time))
+        return self._times[self.index]
