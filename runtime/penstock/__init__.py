@@ -25,9 +25,23 @@ if TYPE_CHECKING:
     )
 
     from penstock.api import DataStream, Flow, KeyedStream, WindowedStream, sliding, tumbling
+    from penstock.api.aggregates import (
+        MergeableAggregate,
+        approx_count_distinct,
+        collect_list,
+        count,
+        count_distinct,
+        first,
+        last,
+        max_by,
+        mean,
+        min_by,
+        quantile,
+        std,
+        var,
+    )
     from penstock.api.aggregates import all_ as all
     from penstock.api.aggregates import any_ as any
-    from penstock.api.aggregates import count, first, last, max_by, mean, min_by, std, var
     from penstock.api.aggregates import max_ as max
     from penstock.api.aggregates import min_ as min
     from penstock.api.aggregates import sum_ as sum
@@ -59,7 +73,8 @@ _HOMES = {
     ),
     "penstock.api": ("DataStream", "Flow", "KeyedStream", "WindowedStream", "sliding", "tumbling"),
     "penstock.api.aggregates": (
-        "all", "any", "count", "first", "last", "max", "max_by", "mean", "min", "min_by", "std", "sum", "var",
+        "MergeableAggregate", "all", "any", "approx_count_distinct", "collect_list", "count", "count_distinct",
+        "first", "last", "max", "max_by", "mean", "min", "min_by", "quantile", "std", "sum", "var",
     ),
     "penstock.connectors": (
         "choice", "collect", "csv", "discard", "generate", "items", "json_lines", "nexmark", "now", "parquet",
@@ -73,12 +88,62 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 _SHADOWS_A_BUILTIN = frozenset({"all", "any", "max", "min", "sum"})
 
 __all__ = [
-    "Context", "DataStream", "Flow", "KeyedContext", "KeyedProcessFunction", "KeyedStream", "PenstockError",
-    "UserError", "ValueState", "WindowedStream", "all", "all_horizontal", "any", "any_horizontal", "choice",
-    "coalesce", "col", "collect", "concat_str", "count", "csv", "discard", "first", "generate", "items",
-    "json_lines", "last", "lit", "max", "max_by", "max_horizontal", "mean", "mean_horizontal", "min", "min_by",
-    "min_horizontal", "nexmark", "now", "parquet", "print", "sequence", "sliding", "socket_lines", "std", "sum",
-    "sum_horizontal", "timestamps", "tumbling", "uniform", "var", "when",
+    "Context",
+    "DataStream",
+    "Flow",
+    "KeyedContext",
+    "KeyedProcessFunction",
+    "KeyedStream",
+    "MergeableAggregate",
+    "PenstockError",
+    "UserError",
+    "ValueState",
+    "WindowedStream",
+    "all",
+    "all_horizontal",
+    "any",
+    "any_horizontal",
+    "approx_count_distinct",
+    "choice",
+    "coalesce",
+    "col",
+    "collect",
+    "collect_list",
+    "concat_str",
+    "count",
+    "count_distinct",
+    "csv",
+    "discard",
+    "first",
+    "generate",
+    "items",
+    "json_lines",
+    "last",
+    "lit",
+    "max",
+    "max_by",
+    "max_horizontal",
+    "mean",
+    "mean_horizontal",
+    "min",
+    "min_by",
+    "min_horizontal",
+    "nexmark",
+    "now",
+    "parquet",
+    "print",
+    "quantile",
+    "sequence",
+    "sliding",
+    "socket_lines",
+    "std",
+    "sum",
+    "sum_horizontal",
+    "timestamps",
+    "tumbling",
+    "uniform",
+    "var",
+    "when",
 ]  # fmt: skip
 
 

@@ -160,15 +160,30 @@ class Sliding(Spec, frozen=True, kw_only=True):
     offset_us: int = 0
 
 
+class CustomParts(msgspec.Struct, frozen=True, kw_only=True):
+    """An aggregate of the user's own, as expressions: rows -> partial columns -> fewer of them -> the result."""
+
+    input: str
+    """The column that `fold` reads."""
+    fold: tuple[Expression, ...]
+    merge: tuple[Expression, ...]
+    """The same columns as `fold`, from such columns."""
+    finish: Expression
+
+
 class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
     """One output column of a window: a mergeable function over an input expression."""
 
     name: str
     function: str
-    """count | sum | min | max | mean | var | std | first | last | min_by | max_by | any | all."""
+    """count | sum | min | max | mean | var | std | first | last | min_by | max_by | any | all |
+    count_distinct | approx_count_distinct | collect_list | quantile | custom."""
     input: Expression | None = None
     by: Expression | None = None
     """For min_by and max_by: what is compared."""
+    share: float = 0.5
+    """For quantile: which."""
+    custom: CustomParts | None = None
     output_type: str = ""
 
 

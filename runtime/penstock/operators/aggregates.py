@@ -9,7 +9,6 @@ all, null for the rest. Counts and sums of integers are Int64. Names of partial 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -20,28 +19,20 @@ from polars.exceptions import PolarsError
 from penstock.model import specs
 from penstock.model.errors import UserError
 from penstock.model.schemas import type_from_text, type_to_text
-from penstock.operators import dense_counts, extremes
+from penstock.operators import dense_counts, extremes, list_aggregates, sketches
+from penstock.operators.aggregate_parts import TIME, Parts
 from penstock.operators.expressions import Column, expression_error
 
 PANE = "__pane"
 """Start of a partial result's pane, in microseconds."""
 
-_TIME = "__time"
 _GROUP = "__group"
+
+_BY_TIME = ("first", "last", "collect_list")
 
 _SHARED_ROWS = 8_192
 """Groups of fewer rows, on average, are reduced together."""
 _FEW_GROUPS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """The partial columns of one aggregate. `fold`, `lift` and `merge` name the same columns, in the same order."""
-
-    fold: tuple[pl.Expr, ...]
-    lift: tuple[pl.Expr, ...]
-    merge: tuple[pl.Expr, ...]
-    finish: pl.Expr
 
 
 class Aggregation:
@@ -50,10 +41,13 @@ class Aggregation:
     def __init__(self, keys: Sequence[str], aggregates: Sequence[specs.Aggregate]) -> None:
         self.keys = list(keys)
         self._inputs: dict[bytes, Column] = {}
+        self._sketched: dict[str, str] = {}
+        """Column of sketch entries -> the input that they are of."""
         parts = [self._parts(aggregate) for aggregate in aggregates]
-        self._needs_time = any(aggregate.function in ("first", "last") for aggregate in aggregates)
+        self._needs_time = any(aggregate.function in _BY_TIME for aggregate in aggregates)
         self._fold = [expression for part in parts for expression in part.fold]
-        self._lift = [expression for part in parts for expression in part.lift]
+        lifts = [part.lift for part in parts if part.lift is not None]
+        self._lift = [expression for lift in lifts for expression in lift] if len(lifts) == len(parts) else None
         self._merge = [expression for part in parts for expression in part.merge]
         self.finish = [part.finish for part in parts]
         self._renamed = _renamed(aggregates, self.finish)
@@ -63,9 +57,15 @@ class Aggregation:
 
     def prepare(self, frame: pl.DataFrame, times: npt.NDArray[np.int64], uid: str) -> pl.DataFrame:
         """Only what the aggregates need of each row: keys and inputs."""
+        rows = self._taken(frame, times, uid)
+        if not self._sketched:
+            return rows
+        return rows.hstack([sketches.entries(rows.get_column(of), name) for name, of in self._sketched.items()])
+
+    def _taken(self, frame: pl.DataFrame, times: npt.NDArray[np.int64], uid: str) -> pl.DataFrame:
         inputs = self._inputs.values()
         # Without keys and inputs, or with constants alone, only the times have as many rows as the batch.
-        times_column = [pl.Series(_TIME, times)] if self._needs_time or not self.keys else []
+        times_column = [pl.Series(TIME, times)] if self._needs_time or not self.keys else []
         if all(column.source for column in inputs):
             taken = [frame.get_column(column.source or "").alias(column.name) for column in inputs]
             return pl.DataFrame([*(frame.get_column(key) for key in self.keys), *taken, *times_column])
@@ -84,7 +84,10 @@ class Aggregation:
 
     def lift(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Prepared rows as partial results, row by row: cheaper than `fold` when hardly a key comes twice."""
-        return rows.select(*self.keys, *self._lift)
+        if self._lift is not None:
+            return rows.select(*self.keys, *self._lift)
+        alone = rows.with_row_index(_GROUP).group_by([_GROUP, *self.keys], maintain_order=True).agg(self._fold)
+        return alone[[*self.keys, *self.partial_columns]]
 
     def merge(self, groups: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
         """Fewer partial results of each group, each key once. Of equal times, earlier rows count as earlier."""
@@ -126,7 +129,7 @@ class Aggregation:
         return frame.group_by(self.keys).agg(expressions) if self.keys else frame.select(expressions)
 
     def _extremes(
-        self, aggregates: Sequence[specs.Aggregate], parts: Sequence[_Parts]
+        self, aggregates: Sequence[specs.Aggregate], parts: Sequence[Parts]
     ) -> tuple[extremes.Extremes, extremes.Extremes] | None:
         """What decides everything, in rows and in partial results; None: some aggregate needs every row."""
         rows, partials = list[extremes.Decided](), list[extremes.Decided]()
@@ -149,11 +152,25 @@ class Aggregation:
             self._inputs[expression.polars] = Column.of(expression, name=f"__in{len(self._inputs)}")
         return pl.col(self._inputs[expression.polars].name)
 
-    def _parts(self, aggregate: specs.Aggregate) -> _Parts:
+    def _parts(self, aggregate: specs.Aggregate) -> Parts:
+        if aggregate.custom is not None and aggregate.input is not None:
+            return self._custom_parts(aggregate, aggregate.input, aggregate.custom)
         value = self._input(aggregate.input) if aggregate.input else None
         by = self._input(aggregate.by) if aggregate.by else None
+        if aggregate.function == "approx_count_distinct" and value is not None:
+            source = value.meta.output_name()
+            self._sketched[f"{source}.entry"] = source
+            value = pl.col(f"{source}.entry")
+        if aggregate.function in list_aggregates.FUNCTIONS and value is not None:
+            return list_aggregates.parts(aggregate, value)
         kind = type_from_text(aggregate.output_type) if aggregate.output_type else None
         return _parts(aggregate, value, by, kind)
+
+    def _custom_parts(self, aggregate: specs.Aggregate, value: specs.Expression, custom: specs.CustomParts) -> Parts:
+        # The user's expressions name their input: two aggregates over the same column have a copy each.
+        self._inputs[custom.input.encode()] = Column.of(value, name=custom.input)
+        fold, merge = (tuple(Column.of(each).expression for each in side) for side in (custom.fold, custom.merge))
+        return Parts(fold=fold, lift=None, merge=merge, finish=Column.of(custom.finish).expression)
 
 
 def _only_counts_rows(keys: Sequence[str], aggregates: Sequence[specs.Aggregate]) -> bool:
@@ -176,7 +193,7 @@ def _renamed(
     return renamed
 
 
-def _parts(aggregate: specs.Aggregate, value: pl.Expr | None, by: pl.Expr | None, kind: pl.DataType | None) -> _Parts:
+def _parts(aggregate: specs.Aggregate, value: pl.Expr | None, by: pl.Expr | None, kind: pl.DataType | None) -> Parts:
     def part(suffix: str) -> tuple[str, pl.Expr]:
         name = f"__{aggregate.name}.{suffix}"
         return name, pl.col(name)
@@ -186,7 +203,7 @@ def _parts(aggregate: specs.Aggregate, value: pl.Expr | None, by: pl.Expr | None
 
     if aggregate.function == "count":
         name, count = part("count")
-        return _Parts(
+        return Parts(
             fold=((pl.len() if value is None else value.count()).cast(pl.Int64).alias(name),),
             lift=((pl.lit(1, pl.Int64) if value is None else value.is_not_null().cast(pl.Int64)).alias(name),),
             merge=(count.sum(),),
@@ -198,25 +215,25 @@ def _parts(aggregate: specs.Aggregate, value: pl.Expr | None, by: pl.Expr | None
             name, total = part("sum")
             typed = value if kind is None else value.cast(kind)
             zero = typed.fill_null(strategy="zero")
-            return _Parts((typed.sum().alias(name),), (zero.alias(name),), (total.sum(),), finished(total))
+            return Parts((typed.sum().alias(name),), (zero.alias(name),), (total.sum(),), finished(total))
         case "min":
             name, least = part("min")
-            return _Parts((value.min().alias(name),), (value.alias(name),), (least.min(),), finished(least))
+            return Parts((value.min().alias(name),), (value.alias(name),), (least.min(),), finished(least))
         case "max":
             name, most = part("max")
-            return _Parts((value.max().alias(name),), (value.alias(name),), (most.max(),), finished(most))
+            return Parts((value.max().alias(name),), (value.alias(name),), (most.max(),), finished(most))
         case "any":
             name, some = part("any")
             lift = value.fill_null(False).alias(name)
-            return _Parts((value.any().alias(name),), (lift,), (some.any(),), finished(some))
+            return Parts((value.any().alias(name),), (lift,), (some.any(),), finished(some))
         case "all":
             name, every = part("all")
             lift = value.fill_null(True).alias(name)
-            return _Parts((value.all().alias(name),), (lift,), (every.all(),), finished(every))
+            return Parts((value.all().alias(name),), (lift,), (every.all(),), finished(every))
         case "mean":
             (sum_name, total), (count_name, count) = part("sum"), part("count")
             number = value.cast(pl.Float64)
-            return _Parts(
+            return Parts(
                 fold=(number.sum().alias(sum_name), value.count().cast(pl.Int64).alias(count_name)),
                 lift=(number.fill_null(0.0).alias(sum_name), value.is_not_null().cast(pl.Int64).alias(count_name)),
                 merge=(total.sum(), count.sum()),
@@ -228,7 +245,7 @@ def _parts(aggregate: specs.Aggregate, value: pl.Expr | None, by: pl.Expr | None
             # Chan: the squares around the common mean are those around each mean, plus those of the means.
             common = (count * mean).sum() / count.sum().clip(lower_bound=1)
             variance = pl.when(count > 1).then(m2 / (count - 1))
-            return _Parts(
+            return Parts(
                 fold=(
                     value.count().cast(pl.Int64).alias(count_name),
                     number.mean().fill_null(0.0).alias(mean_name),
@@ -248,8 +265,8 @@ def _parts(aggregate: specs.Aggregate, value: pl.Expr | None, by: pl.Expr | None
             )
         case "first":
             (value_name, chosen), (time_name, chosen_at) = part("value"), part("time")
-            at = pl.col(_TIME)
-            return _Parts(
+            at = pl.col(TIME)
+            return Parts(
                 fold=(value.get(at.arg_min()).alias(value_name), at.min().alias(time_name)),
                 lift=(value.alias(value_name), at.alias(time_name)),
                 merge=(chosen.get(chosen_at.arg_min()), chosen_at.min()),
@@ -257,8 +274,8 @@ def _parts(aggregate: specs.Aggregate, value: pl.Expr | None, by: pl.Expr | None
             )
         case "last":
             (value_name, chosen), (time_name, chosen_at) = part("value"), part("time")
-            at = pl.col(_TIME)
-            return _Parts(
+            at = pl.col(TIME)
+            return Parts(
                 fold=(value.filter(at == at.max()).last().alias(value_name), at.max().alias(time_name)),
                 lift=(value.alias(value_name), at.alias(time_name)),
                 merge=(chosen.filter(chosen_at == chosen_at.max()).last(), chosen_at.max()),
@@ -272,7 +289,7 @@ def _parts(aggregate: specs.Aggregate, value: pl.Expr | None, by: pl.Expr | None
                 return column.min() if aggregate.function == "min_by" else column.max()
 
             # Of several rows with the extreme the smallest value wins, so that order does not matter.
-            return _Parts(
+            return Parts(
                 fold=(value.filter(by == extreme(by)).min().alias(value_name), extreme(by).alias(by_name)),
                 lift=(pl.when(by.is_not_null()).then(value).alias(value_name), by.alias(by_name)),
                 merge=(chosen.filter(bound == extreme(bound)).min(), extreme(bound)),
@@ -332,6 +349,18 @@ def output_type(aggregate: specs.Aggregate, input_schema: Mapping[str, pl.DataTy
             return _ordered(aggregate, kind)
         case "first" | "last":
             return kind
+        case "count_distinct":
+            return pl.Int64()
+        case "approx_count_distinct":
+            if kind.is_nested() or kind == pl.Null:
+                raise _refused(aggregate, kind, "columns that could be keys")
+            return pl.Int64()
+        case "collect_list":
+            return pl.List(kind)
+        case "quantile":
+            if not kind.is_numeric():
+                raise _refused(aggregate, kind, "numbers")
+            return pl.Float64()
     raise ValueError(f"no aggregate {aggregate.function}")
 
 
