@@ -96,7 +96,7 @@ def test_an_aggregate_of_ones_own_must_merge_to_what_it_folds():
 
     with pytest.raises(UserError, match="merge gives logs; expected logs, rows"):
         Forgetful("price").resolve("geo", SCHEMA, where="here")
-    with pytest.raises(UserError, match="rows: UInt32, and merge gives .* rows: Float64"):
+    with pytest.raises(UserError, match=r"rows: UInt32, and merge gives .* rows: Float64"):
         Changing("price").resolve("geo", SCHEMA, where="here")
     with pytest.raises(UserError, match='did you mean "price"'):
         GeometricMean("prize").resolve("geo", SCHEMA, where="here")
