@@ -24,7 +24,7 @@ from penstock.model.ids import Uid
 
 Given = TypeVar("Given")
 
-_STATEFUL = (specs.Source, specs.Sink, specs.WindowAggregate, specs.Process)
+_STATEFUL = (specs.Source, specs.Sink, specs.WindowAggregate, specs.Process, specs.Retract, specs.RunningAggregate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +79,7 @@ class GraphBuilder:
         default_name: str = "",
         identity: str = "",
         sides: Mapping[str, pl.Schema] | None = None,
+        changes: specs.Changes | None = None,
     ) -> Uid:
         """Add an operator; `identity` tells apart what has the same place in the graph, such as two sources."""
         checks.require_parallelism(options.parallelism, where=where)
@@ -98,6 +99,7 @@ class GraphBuilder:
             name=options.name or options.uid or default_name or verb,
             spec=spec,
             output=schemas.fields(output),
+            changes=changes,
             side_outputs=tuple(
                 specs.SideOutput(name=name, schema=schemas.fields(side)) for name, side in (sides or {}).items()
             ),

@@ -1,13 +1,16 @@
 """What a program reads from and writes to: connectors, seen from the program."""
 
 import dataclasses
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import polars as pl
 
 from penstock.model import specs
 from penstock.model.errors import UserError
 from penstock.model.settings import SourceSettings
+
+if TYPE_CHECKING:
+    from penstock.api.streams import DataStream
 
 
 class SourceDefinition(Protocol):
@@ -35,6 +38,11 @@ class SourceDefinition(Protocol):
 
 class SinkDefinition(Protocol):
     """A sink as a program names it."""
+
+    @property
+    def takes_changelog(self) -> bool:
+        """Rows that stay as they are written are enough for it: updates come as a changelog."""
+        ...
 
     @property
     def connector(self) -> specs.Connector:
@@ -89,6 +97,22 @@ def resolved_source(
             fix="give schema=: a dataclass, a TypedDict, a pydantic model, or a dict of column types",
         )
     return resolved, columns
+
+
+def writable(stream: "DataStream", sink: Any, *, where: str) -> "DataStream":
+    """The stream in a form that the sink takes: updates as a changelog, or refused."""
+    if stream.changes is None or not isinstance(sink, Writable):
+        return stream
+    definition: SinkDefinition = _Placed(where)(sink.as_sink)
+    if definition.takes_changelog:
+        return stream.as_changelog()
+    kind = definition.connector.kind
+    raise UserError(
+        "P030",
+        f"write: the stream updates earlier rows, and {kind} keeps every row as it was written",
+        where=where,
+        fix=f"as_changelog().write(...) writes each change as a row of its own to {kind}",
+    )
 
 
 def checked_sink(sink: Any, schema: pl.Schema, *, where: str) -> SinkDefinition:

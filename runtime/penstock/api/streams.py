@@ -5,11 +5,14 @@ from typing import Any
 
 import polars as pl
 
-from penstock.api import checks, connections, expressions, functions, places, processing, row_types
+from penstock.api import changes as updating
+from penstock.api import checks, connections, expressions, functions, places, processing, relations, row_types
+from penstock.api.aggregates import AggregateCall
 from penstock.api.building import GraphBuilder, Input, Options, options_or_columns
 from penstock.api.expressions import IntoExpression
 from penstock.api.times import SideStream, StreamTime
 from penstock.api.windowed import WindowedStream
+from penstock.api.windows import Duration
 from penstock.model import schemas, specs
 from penstock.model.errors import UserError
 from penstock.model.ids import Uid
@@ -28,12 +31,15 @@ class DataStream:
         *,
         output: str = specs.MAIN_OUTPUT,
         sides: Mapping[str, SideStream] | None = None,
+        changes: specs.Changes | None = None,
     ) -> None:
         self._builder, self._uid, self._time = builder, uid, time
         self._partitioning = partitioning or specs.Forward()
         self._output = output
         self._sides = sides or {}
         self.schema = schema
+        self.changes = changes
+        """How its rows change earlier ones; None: they only insert."""
 
     @property
     def event_time(self) -> specs.EventTime | None:
@@ -74,8 +80,9 @@ class DataStream:
         if not made:
             raise UserError("P020", "select: no column given", where=where, fix='select("auction", "price")')
         time = self._time_after_select(made, where)
-        made = expressions.with_rows(made)
-        return self._add("select", specs.Select(expressions=made), schema, options, where=where, time=time)
+        stream, changes, more = updating.through_select(self, made, where)
+        spec = specs.Select(expressions=(*more, *expressions.with_rows(made)))
+        return stream._add("select", spec, schema, options, where=where, time=time, changes=changes)
 
     def with_columns(
         self,
@@ -98,7 +105,8 @@ class DataStream:
             time = time.through(False, verb="with_columns", where=where)
         schema = pl.Schema({**self.schema, **types})
         spec = specs.WithColumns(expressions=made)
-        return self._add("with_columns", spec, schema, options, where=where, time=time)
+        stream, changes = updating.through_with_columns(self, made, where)
+        return stream._add("with_columns", spec, schema, options, where=where, time=time, changes=changes)
 
     def filter(
         self,
@@ -111,7 +119,8 @@ class DataStream:
         where = places.caller()
         spec = specs.Filter(predicate=expressions.predicate(conditions, self.schema, where=where))
         options = Options(uid=uid, name=name, parallelism=parallelism)
-        return self._add("filter", spec, self.schema, options, where=where)
+        stream = updating.through_filter(self, spec.predicate, where)
+        return stream._add("filter", spec, self.schema, options, where=where, changes=stream.changes)
 
     def explode(
         self,
@@ -177,7 +186,13 @@ class DataStream:
         checks.require_hashable(keys, stream.schema, where=where)
         partitioning = specs.Hash(keys=tuple(dict.fromkeys(keys)))
         return KeyedStream(
-            stream._builder, stream._uid, stream.schema, stream._time, partitioning, output=stream._output
+            stream._builder,
+            stream._uid,
+            stream.schema,
+            stream._time,
+            partitioning,
+            output=stream._output,
+            changes=stream.changes,
         )
 
     def rebalance(self) -> "DataStream":
@@ -187,6 +202,44 @@ class DataStream:
     def broadcast(self) -> "DataStream":
         """Every row to every subtask of the next operator."""
         return self._spread(specs.Broadcast())
+
+    # ------------------------------------------------------------ streams that update
+
+    def agg(
+        self,
+        aggregates: Mapping[str, AggregateCall] | None = None,
+        /,
+        *,
+        ttl: Duration | None = None,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+        **named: AggregateCall,
+    ) -> "DataStream":
+        """One result over all rows so far (by key, after `key_by`), updated with every batch.
+
+        With `ttl` a key without rows for so long is forgotten, and begins anew when it comes again.
+        """
+        where = places.caller()
+        options = options_or_columns(named, uid, name, parallelism)
+        return relations.running(self, {**(aggregates or {}), **named}, ttl, options, where=where)
+
+    def as_changelog(self, column: str = "change") -> "DataStream":
+        """Every change as a row that stays: `column` says whether it was an `insert`, `update` or `delete`.
+
+        A delete has the last values of its row. What follows takes the rows as they are, and knows of no keys.
+        """
+        where = places.caller()
+        if column in self.schema:
+            raise UserError(
+                "P020",
+                f'as_changelog: there is a column "{column}" already',
+                where=where,
+                fix='name it otherwise: as_changelog("what")',
+            )
+        if self.changes is None:
+            return self.with_columns(pl.lit("insert").alias(column))
+        return self._as_changelog(column, where)
 
     # ------------------------------------------------------------ functions
 
@@ -275,12 +328,13 @@ class DataStream:
     ) -> None:
         """Write the rows out; a program without a sink does nothing."""
         where = places.caller()
-        definition = connections.checked_sink(sink, self.schema, where=where)
+        stream = connections.writable(self, sink, where=where)
+        definition = connections.checked_sink(sink, stream.schema, where=where)
         self._builder.add(
             "write",
             specs.Sink(connector=definition.connector),
-            (self._input,),
-            self.schema,
+            (stream._input,),
+            stream.schema,
             Options(uid=uid, name=name, parallelism=parallelism),
             where=where,
             default_name=definition.connector.kind,
@@ -294,7 +348,15 @@ class DataStream:
         return Input(uid=self._uid, partitioning=self._partitioning, output=self._output)
 
     def _spread(self, partitioning: specs.Partitioning) -> "DataStream":
-        return DataStream(self._builder, self._uid, self.schema, self._time, partitioning, output=self._output)
+        return DataStream(
+            self._builder, self._uid, self.schema, self._time, partitioning, output=self._output, changes=self.changes
+        )
+
+    def _as_changelog(self, column: str, where: str) -> "DataStream":
+        columns = tuple(expressions.serialize(name, pl.col(name)) for name in self.schema)
+        spec = specs.Select(expressions=(*columns, updating.change_names(column)))
+        schema = pl.Schema({**self.schema, column: pl.String()})
+        return self._add("as_changelog", spec, schema, Options(), where=where, takes_changes=True)
 
     def _add(
         self,
@@ -308,19 +370,26 @@ class DataStream:
         others: "tuple[DataStream, ...]" = (),
         default_name: str = "",
         sides: Mapping[str, SideStream] | None = None,
+        changes: specs.Changes | None = None,
+        takes_changes: bool = False,
     ) -> "DataStream":
+        """A verb that neither gives changes nor says that it takes them is refused on an updating stream."""
+        given = next((stream.changes for stream in (self, *others) if stream.changes is not None), None)
+        if given is not None and changes is None and not takes_changes:
+            raise updating.refused(verb, given, where)
         inputs = [self._input, *(other._input for other in others)]
         uid = self._builder.add(
             verb,
             spec,
             inputs,
-            schema,
+            updating.wire_schema(schema, changes),
             options,
             where=where,
             default_name=default_name,
             sides={name: side.schema for name, side in (sides or {}).items()},
+            changes=changes,
         )
-        return DataStream(self._builder, uid, schema, time or self._time, sides=sides)
+        return DataStream(self._builder, uid, schema, time or self._time, sides=sides, changes=changes)
 
     def _map(self, verb: str, function: Callable[..., Any], output: Any, options: Options, where: str) -> "DataStream":
         flat = verb == "flat_map"

@@ -56,6 +56,11 @@ class SinkDefinition:
 
     connector: Connector
 
+    @property
+    def takes_changelog(self) -> bool:
+        """Whoever reads what it shows sees changes as what they are; files would be taken for tables."""
+        return self.connector.kind in ("collect", "discard", "print")
+
     def check(self, schema: pl.Schema) -> None:
         """Refuse columns that cannot be written, and partition columns that are not there."""
         output = OUTPUT_FORMATS.get(self.connector.kind)

@@ -4,8 +4,20 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
 from penstock.graph._data import LogicalGraph
+from penstock.model.changes import CHANGE
 from penstock.model.ids import Uid
-from penstock.model.specs import MAIN_OUTPUT, Forward, Operator, Partitioning, Rebalance, Schema, WindowAggregate
+from penstock.model.specs import (
+    MAIN_OUTPUT,
+    Forward,
+    Hash,
+    Operator,
+    Partitioning,
+    Rebalance,
+    Retract,
+    RunningAggregate,
+    Schema,
+    WindowAggregate,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +83,8 @@ def draft(logical: LogicalGraph, *, parallelism: int) -> Draft:
 
 
 def _is_global(operator: Operator) -> bool:
-    """A window without a key has one result, so one subtask makes it."""
-    return isinstance(operator.spec, WindowAggregate) and not operator.spec.keys
+    """A window or running aggregate without a key has one result, so one subtask makes it."""
+    return isinstance(operator.spec, WindowAggregate | RunningAggregate | Retract) and not operator.spec.keys
 
 
 def _settled(input_: Input, node: Node, nodes: dict[Uid, Node]) -> Input:
@@ -81,5 +93,15 @@ def _settled(input_: Input, node: Node, nodes: dict[Uid, Node]) -> Input:
         # One sender and one receiver: however rows are spread, they all go there, and need no exchange.
         return replace(input_, partitioning=Forward())
     if isinstance(input_.partitioning, Forward) and sender != node.parallelism:
-        return replace(input_, partitioning=Rebalance())
+        return replace(input_, partitioning=_spread(nodes[input_.source].operator, input_.output))
     return input_
+
+
+def _spread(operator: Operator, output: str) -> Partitioning:
+    """Evenly; changes of the same row take the same way, or they would overtake each other."""
+    if operator.changes is None or output != MAIN_OUTPUT:
+        return Rebalance()
+    keys = operator.changes.keys
+    if keys is None:
+        keys = tuple(field.name for field in operator.output if field.name != CHANGE and "(" not in field.type)
+    return Hash(keys=keys)

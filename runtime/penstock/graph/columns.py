@@ -13,6 +13,7 @@ import polars as pl
 
 from penstock.graph._draft import Draft, Input, Node
 from penstock.model import specs
+from penstock.model.changes import CHANGE
 from penstock.model.ids import Uid
 from penstock.model.specs import Expression, Schema
 
@@ -22,8 +23,9 @@ def push_down(draft: Draft) -> Draft:
     draft = _without_unread_sides(draft)
     needed: dict[Uid, set[str]] = defaultdict(set)
     for uid, node in reversed(draft.nodes.items()):
+        needed[uid] |= _change_columns(node.operator)
         for input_ in node.inputs:
-            wanted = columns_needed(node.operator, draft.schema(input_), needed[uid])
+            wanted = columns_needed(node.operator, draft.schema(input_), needed[uid], input_.port)
             if input_.output == specs.MAIN_OUTPUT:
                 needed[input_.source] |= wanted | _routing_columns(input_)
     narrowed = Draft()
@@ -55,7 +57,7 @@ def narrow_exchanges(draft: Draft) -> Draft:
         for input_ in node.inputs:
             sender = draft.nodes[input_.source]
             given = draft.schema(input_)
-            wanted = columns_needed(node.operator, given, needed[uid])
+            wanted = columns_needed(node.operator, given, needed[uid], input_.port)
             kept = _kept(given, wanted | _routing_columns(input_))
             if draft.is_local(node, input_) or len(kept) == len(given):
                 inputs.append(input_)
@@ -67,8 +69,8 @@ def narrow_exchanges(draft: Draft) -> Draft:
     return Draft(nodes)
 
 
-def columns_needed(operator: specs.Operator, input_: Schema, needed: set[str]) -> set[str]:
-    """Columns of its input that an operator looks at, when `needed` of its output are looked at."""
+def columns_needed(operator: specs.Operator, input_: Schema, needed: set[str], port: int = 0) -> set[str]:
+    """Columns that an operator looks at of the input at `port`, when `needed` of its output are looked at."""
     everything = {field.name for field in input_}
     match operator.spec:
         case specs.Select(expressions=expressions):
@@ -81,6 +83,8 @@ def columns_needed(operator: specs.Operator, input_: Schema, needed: set[str]) -
             return needed | _roots([predicate], everything)
         case specs.Explode(columns=columns):
             return needed | set(columns)
+        case specs.Retract():
+            return needed
         case specs.Union(columns=columns):
             return {column for column in columns if column in needed} or set(columns[:1])
         case specs.Map(function=specs.Function(columns=tuple(columns))):
@@ -90,6 +94,10 @@ def columns_needed(operator: specs.Operator, input_: Schema, needed: set[str]) -
         case specs.WindowAggregate(input_is_partial=False) | specs.Combine() as window:
             inputs = [value for each in window.aggregates for value in (each.input, each.by) if value is not None]
             return set(window.keys) | _time_column(window.event_time) | _roots(inputs, everything)
+        case specs.RunningAggregate() as running:
+            inputs = [value for each in running.aggregates for value in (each.input, each.by) if value is not None]
+            times = _time_column(running.event_time) | _time_column(running.ttl.event_time if running.ttl else None)
+            return set(running.keys) | times | _roots(inputs, everything)
         case specs.Process(function=specs.Function(columns=tuple(columns))) as process:
             return set(process.keys) | set(columns) | _time_column(process.event_time)
     return everything
@@ -113,7 +121,7 @@ def _narrowed(operator: specs.Operator, input_: Schema, needed: set[str]) -> spe
             spec = specs.WithColumns(expressions=made)
             passed_on = {field.name for field in input_} | {expression.name for expression in made}
             output = tuple(field for field in output if field.name in passed_on)
-        case specs.Filter():
+        case specs.Filter() | specs.Retract():
             output = input_
         case specs.Explode():
             output = _kept(output, {field.name for field in input_})
@@ -140,6 +148,11 @@ def _roots(expressions: list[Expression] | tuple[Expression, ...], everything: s
         # An expression over a selection of columns does not say which: it may need all.
         roots |= everything if expr.meta.has_multiple_outputs() else set(expr.meta.root_names())
     return roots
+
+
+def _change_columns(operator: specs.Operator) -> set[str]:
+    """Columns without which the rows of an updating operator mean nothing."""
+    return {CHANGE, *(operator.changes.keys or ())} if operator.changes is not None else set()
 
 
 def _time_column(event_time: specs.EventTime | None) -> set[str]:

@@ -62,6 +62,11 @@ def _lines(spec: specs.OperatorSpec) -> list[str]:
             return [f"map_batches {function.name}"]
         case specs.Process(function=function, keys=keys):
             return [f"process {_function(function)} by {', '.join(keys)}"]
+        case specs.Retract(keys=keys):
+            return [f"retract by {', '.join(keys)}" if keys else "retract"]
+        case specs.RunningAggregate(keys=keys, aggregates=aggregates):
+            by = f" by {', '.join(keys)}" if keys else ""
+            return [f"aggregate {', '.join(map(_aggregate, aggregates))}{by}"]
         case specs.Combine():
             return [f"combine {_window(spec)}"]
         case specs.WindowAggregate():

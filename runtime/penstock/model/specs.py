@@ -229,9 +229,46 @@ class Process(Spec, frozen=True, kw_only=True):
     output: Schema
 
 
+# ---------------------------------------------------------------- updating
+
+
+class TimeToLive(msgspec.Struct, frozen=True, kw_only=True):
+    """State that was not written for this long is forgotten."""
+
+    us: int
+    event_time: EventTime | None = None
+    """None: by the clock."""
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows of a stream change earlier ones; each says how in the column `__change`."""
+
+    keys: tuple[str, ...] | None = None
+    """A row replaces the one before that has the same keys; None: a delete takes back one row of equal values."""
+    updates: bool = True
+    """False: an update comes as a delete of the old row and an insert of the new one."""
+
+
+class Retract(Spec, frozen=True, kw_only=True):
+    """Each update becomes a delete of the old row and an insert of the new one."""
+
+    keys: tuple[str, ...]
+
+
+class RunningAggregate(Spec, frozen=True, kw_only=True):
+    """One result per key over all rows so far, emitted again when it changes."""
+
+    keys: tuple[str, ...]
+    aggregates: tuple[Aggregate, ...]
+    event_time: EventTime | None = None
+    """What orders rows for first and last; None: as they come."""
+    ttl: TimeToLive | None = None
+    output: Schema
+
+
 OperatorSpec = (
     Source | Sink | Select | WithColumns | Filter | Explode | Fused | Union | Map | MapBatches
-    | WindowAggregate | Combine | Process
+    | WindowAggregate | Combine | Process | Retract | RunningAggregate
 )  # fmt: skip
 
 
@@ -253,6 +290,8 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     spec: OperatorSpec
     output: Schema = ()
+    changes: Changes | None = None
+    """Its main output updates earlier rows; None: it only inserts."""
     side_outputs: tuple[SideOutput, ...] = ()
     """The job graph only has those that somebody reads."""
     place: str = ""

@@ -8,10 +8,12 @@ from penstock.connectors import registry
 from penstock.model import specs
 from penstock.model.errors import UserError
 from penstock.operators.base import Operator, OperatorContext
+from penstock.operators.changes import Retract
 from penstock.operators.combine import Combine
 from penstock.operators.expressions import Expressions, Union
 from penstock.operators.functions import MapBatchesOperator, MapOperator
 from penstock.operators.process import ProcessOperator
+from penstock.operators.running import RunningAggregate
 from penstock.operators.sinks import SinkOperator
 from penstock.operators.sources import SourceOperator
 from penstock.operators.user_errors import place
@@ -39,6 +41,10 @@ def make_operator(description: specs.Operator, context: OperatorContext) -> Oper
             return WindowAggregate(spec)
         case specs.Combine() as spec:
             return Combine(spec)
+        case specs.RunningAggregate() as spec:
+            return RunningAggregate(spec)
+        case specs.Retract() as spec:
+            return Retract(spec)
 
 
 def load_function(function: specs.Function, context: OperatorContext) -> Any:

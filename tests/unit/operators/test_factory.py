@@ -59,6 +59,8 @@ SPECS: list[specs.OperatorSpec] = [
     specs.WindowAggregate(keys=("n",), assigner=TUMBLING, aggregates=(COUNT,), event_time=TIME, output=OUTPUT),
     specs.Combine(keys=("n",), assigner=TUMBLING, aggregates=(COUNT,), event_time=TIME),
     specs.Process(keys=("n",), function=function(Nothing()), output=OUTPUT),
+    specs.Retract(keys=("n",)),
+    specs.RunningAggregate(keys=("n",), aggregates=(COUNT,), output=OUTPUT),
 ]
 
 
