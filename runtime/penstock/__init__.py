@@ -64,7 +64,9 @@ if TYPE_CHECKING:
     )
     from penstock.model.errors import PenstockError, UserError
     from penstock.operators.contexts import Context, KeyedContext
-    from penstock.operators.user_functions import KeyedProcessFunction, ValueState
+    from penstock.operators.user_functions import KeyedProcessFunction
+    from penstock.operators.user_states import AggregatingState, ListState, MapState, ReducingState, ValueState
+    from penstock.state.ttl import ttl
 
 _HOMES = {
     "narwhals": (
@@ -82,20 +84,26 @@ _HOMES = {
     ),
     "penstock.model.errors": ("PenstockError", "UserError"),
     "penstock.operators.contexts": ("Context", "KeyedContext"),
-    "penstock.operators.user_functions": ("KeyedProcessFunction", "ValueState"),
+    "penstock.operators.user_functions": ("KeyedProcessFunction",),
+    "penstock.operators.user_states": ("AggregatingState", "ListState", "MapState", "ReducingState", "ValueState"),
+    "penstock.state.ttl": ("ttl",),
 }  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 _SHADOWS_A_BUILTIN = frozenset({"all", "any", "max", "min", "sum"})
 
 __all__ = [
+    "AggregatingState",
     "Context",
     "DataStream",
     "Flow",
     "KeyedContext",
     "KeyedProcessFunction",
     "KeyedStream",
+    "ListState",
+    "MapState",
     "MergeableAggregate",
     "PenstockError",
+    "ReducingState",
     "UserError",
     "ValueState",
     "WindowedStream",
@@ -140,11 +148,12 @@ __all__ = [
     "sum",
     "sum_horizontal",
     "timestamps",
+    "ttl",
     "tumbling",
     "uniform",
     "var",
     "when",
-]  # fmt: skip
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -33,6 +33,14 @@ def process_spec(
     description = user_functions.describe(function, where=where)
     what = f'operator "{name}": {type(function).__name__}'
     checks.require_columns(description.columns or (), schema, what=what, where=where)
+    expiring = [state.name for state in description.states if state.ttl_by_event_time]
+    if expiring and event_time is None:
+        raise UserError(
+            "P021",
+            f'{what}: state "{expiring[0]}" lives by event time, and the stream has none',
+            where=where,
+            fix='keep the event-time column, or let it live by the clock: ttl("...", time="processing")',
+        )
     method = function.process_batch if description.per_batch else function.process
     output_columns = functions.output_schema(method, output, many=True, name=name, where=where)
     spec = specs.Process(

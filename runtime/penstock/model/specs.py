@@ -214,8 +214,12 @@ class StateField(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     kind: str = "value"
+    """value | list | map | reducing | aggregating."""
     type: str
     default: Any = None
+    ttl_us: int = 0
+    """0: lives for ever."""
+    ttl_by_event_time: bool = False
 
 
 class Process(Spec, frozen=True, kw_only=True):

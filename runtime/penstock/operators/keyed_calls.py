@@ -13,17 +13,16 @@ from typing import Any
 import polars as pl
 
 from penstock.model import specs
-from penstock.model.errors import UserError
 from penstock.model.handles import Redistribution
 from penstock.operators.base import OperatorContext, Output, Section, Snapshot
 from penstock.operators.contexts import KeyedContext
-from penstock.operators.loops import BoundState, Loop
+from penstock.operators.keyed_states import KeyedStates, no_time
+from penstock.operators.loops import Loop
 from penstock.operators.rows import RowBuilder
 from penstock.operators.user_errors import place, user_code
-from penstock.operators.user_functions import KeyedFunction, ValueState, declared_states, state_type
+from penstock.operators.user_functions import KeyedFunction
 from penstock.state.keys import KeyCodec
 from penstock.state.timers import Timers
-from penstock.state.values import ValueTable
 
 EVENT_TIMERS = "timers:event"
 PROCESSING_TIMERS = "timers:processing"
@@ -52,7 +51,6 @@ class KeyedCalls:
         self._function = function
         self._event = Timers(self.keys, max_parallelism=context.max_parallelism)
         self._processing = Timers(self.keys, max_parallelism=context.max_parallelism)
-        self.states = [self._bind(*declared) for declared in declared_states(function).items()]
         self.context = KeyedContext(
             context.subtask.index,
             context.parallelism,
@@ -62,6 +60,7 @@ class KeyedCalls:
             metrics=context.counters.user,
             now=context.clock.now_us,
         )
+        self.states = KeyedStates(function, self.keys, operator=context, context=self.context)
         self.ended = False
         self._firing: tuple[int, Any] = (0, None)
         self._event_loop = self._timer_loop(function.on_timer)
@@ -82,37 +81,20 @@ class KeyedCalls:
         with user_code(self.operator, f"{self.name}.close"):
             self._function.close()
 
-    def _bind(self, name: str, declared: ValueState[Any]) -> BoundState:
-        where = place(self.operator)
-        table = ValueTable(
-            name,
-            state_type(name, declared, where=where),
-            declared.default,
-            self.keys,
-            max_parallelism=self.operator.max_parallelism,
-            where=where,
-        )
-        handle = declared.bind(table)
-        setattr(self._function, name, handle)
-        return BoundState(handle, table)
-
     def _timer_loop(self, function: Any) -> Loop:
-        return Loop(function, "context, time", ["time"], self.states, self.rows)
+        return Loop(function, "context, time", ["time"], self.states.loaded, self.rows)
 
     # ------------------------------------------------------------ around calls
 
     def begin(self) -> None:
         """Before calls: put together what finished snapshots kept apart."""
-        for state in self.states:
-            state.table.values.merge()
+        self.states.begin()
         self._event.merge()
         self._processing.merge()
 
     def count(self) -> None:
         """After calls: how much state there is."""
-        fronts = [state.table.values.front for state in self.states]
-        if all(front.below is None for front in fronts):  # else the number is known when the layers are merged
-            self.operator.counters.state_rows = sum(map(len, fronts))
+        self.states.count()
 
     # ------------------------------------------------------------ timers
 
@@ -132,6 +114,7 @@ class KeyedCalls:
     def _fire(self, timers: Timers, loop: Loop, now: int, method: str) -> None:
         self.begin()
         self.context._timestamp = lambda: self._firing[0]
+        self.states.row_time = no_time
         while (due := timers.next_time) is not None and due <= now:
             some = islice(self._due(timers, now), _TIMERS_PER_FRAME)
             made = self.rows.empty()
@@ -152,7 +135,7 @@ class KeyedCalls:
 
     def snapshot(self) -> Snapshot:
         """Freeze all states and timers."""
-        tables = [(state.table.name, state.table.snapshot()) for state in self.states]
+        tables = self.states.snapshot()
         tables += (EVENT_TIMERS, self._event.snapshot()), (PROCESSING_TIMERS, self._processing.snapshot())
 
         def sections() -> Sequence[Section]:
@@ -163,15 +146,8 @@ class KeyedCalls:
 
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
         """Take up what earlier subtasks left."""
-        tables = {state.table.name: state.table.restore for state in self.states}
-        restores = {**tables, EVENT_TIMERS: self._event.restore, PROCESSING_TIMERS: self._processing.restore}
-        for name, frames in sections.items():
-            if name not in restores:
-                raise UserError(
-                    "S004",
-                    f'the checkpoint has state "{name}", which {self.name} does not declare any more',
-                    where=place(self.operator),
-                    fix=f"declare it again: {name} = ValueState(...)",
-                )
-            for frame in frames:
-                restores[name](frame)
+        timers = {EVENT_TIMERS: self._event, PROCESSING_TIMERS: self._processing}
+        for name, kept in timers.items():
+            for frame in sections.get(name, ()):
+                kept.restore(frame)
+        self.states.restore({name: frames for name, frames in sections.items() if name not in timers})

@@ -26,7 +26,7 @@ from typing import Any
 
 from penstock.operators.contexts import KeyedContext
 from penstock.operators.rows import RowBuilder
-from penstock.operators.user_functions import ValueState
+from penstock.operators.user_states import ValueState
 from penstock.state.values import ValueTable
 
 FILE = "<penstock loop>"
@@ -34,7 +34,7 @@ FILE = "<penstock loop>"
 
 @dataclass(frozen=True, slots=True)
 class BoundState:
-    """A state of a running function: what the function sees, and where the values are."""
+    """A state that the loop loads and stores: what the function sees, and where the values are."""
 
     handle: ValueState[Any]
     table: ValueTable

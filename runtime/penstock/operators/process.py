@@ -74,7 +74,7 @@ class ProcessOperator(KeyedOperator):
         )
         self._rows: RecordCalls | BatchCalls
         if spec.per_batch:
-            self._rows = BatchCalls(calls, function.process_batch, keys=spec.keys)
+            self._rows = BatchCalls(calls, function.process_batch, keys=spec.keys, event_time=spec.event_time)
         else:
             self._rows = RecordCalls(calls, function.process, keys=spec.keys, event_time=spec.event_time)
         self.start(calls)

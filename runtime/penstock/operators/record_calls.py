@@ -12,6 +12,7 @@ import polars as pl
 from penstock.model import specs
 from penstock.operators.event_times import event_times_us
 from penstock.operators.keyed_calls import KeyedCalls
+from penstock.operators.keyed_states import no_time
 from penstock.operators.loops import Loop
 from penstock.operators.user_errors import place, user_code
 from penstock.operators.user_functions import CONTEXT, ROW, parameter_names
@@ -36,7 +37,7 @@ class RecordCalls:
         names = [f"a{index}" for index in range(len(self._parameters))]
         by_parameter = dict(zip(self._parameters, names, strict=True)) | {CONTEXT: "context"}
         arguments = ", ".join(by_parameter[name] for name in order)
-        self._loop = Loop(method, arguments, names, calls.states, calls.rows)
+        self._loop = Loop(method, arguments, names, calls.states.loaded, calls.rows)
         self._batch: _Batch | None = None
 
     def run(self, frame: pl.DataFrame) -> None:
@@ -48,7 +49,7 @@ class RecordCalls:
         ]
         self._batch = batch = _Batch(frame, calls.keys.decode(renamed(frame, self._keys, calls.keys.names)))
         batch.event_time = self._event_time
-        calls.context._timestamp = batch.timestamp
+        calls.context._timestamp = calls.states.row_time = batch.timestamp
         rows = zip(batch.position, *columns, strict=True) if columns else batch.position
         made = calls.rows.empty()
         with user_code(calls.operator, self._label, self._current_row):
@@ -69,8 +70,15 @@ class RecordCalls:
 class BatchCalls:
     """One call per batch, its rows sorted by key."""
 
-    def __init__(self, calls: KeyedCalls, method: Callable[..., Any], *, keys: Sequence[str]) -> None:
-        self._calls, self._method, self._keys = calls, method, tuple(keys)
+    def __init__(
+        self,
+        calls: KeyedCalls,
+        method: Callable[..., Any],
+        *,
+        keys: Sequence[str],
+        event_time: specs.EventTime | None = None,
+    ) -> None:
+        self._calls, self._method, self._keys, self._event_time = calls, method, tuple(keys), event_time
         self._label = f"{calls.name}.{method.__name__}"
 
     def run(self, frame: pl.DataFrame) -> None:
@@ -78,7 +86,8 @@ class BatchCalls:
         calls, context = self._calls, self._calls.context
         calls.begin()
         context.key = None
-        context._timestamp = lambda: None
+        context._timestamp = no_time
+        calls.states.row_time = self._latest_time(frame)
         grouped = frame.sort(self._keys, maintain_order=True)
         context.has_key = False
         try:
@@ -89,6 +98,13 @@ class BatchCalls:
         if result is not None:
             calls.output.emit(calls.rows.conform(result))
         calls.count()
+
+    def _latest_time(self, frame: pl.DataFrame) -> Callable[[], int | None]:
+        """For state a batch is one moment: that of its latest row."""
+        if self._event_time is None or not self._calls.states.expire_by_event_time:
+            return no_time
+        latest: Any = event_times_us(frame, self._event_time).max()
+        return lambda: latest
 
 
 def renamed(frame: pl.DataFrame, names: tuple[str, ...], wanted: tuple[str, ...]) -> pl.DataFrame:

@@ -10,89 +10,28 @@ column, the bare value. `None` is no row, a list is several rows; a generator yi
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload
-
-import polars as pl
+from typing import Any, ClassVar, Self
 
 from penstock.model import schemas
 from penstock.model.errors import UserError
 from penstock.model.specs import StateField
 from penstock.operators.contexts import KeyedContext
-from penstock.state.value_types import ValueType, value_type
-
-T = TypeVar("T")
+from penstock.operators.user_states import State, ValueState
+from penstock.state.value_types import ValueType
 
 CONTEXT = "ctx"
 ROW = "row"
 
 
-class _ValueStore(Protocol):
-    """What stands behind a ValueState while it runs."""
-
-    def get_many(self, frame: pl.DataFrame) -> pl.Series: ...
-
-    def set_many(self, frame: pl.DataFrame, values: pl.Series | Sequence[Any]) -> None: ...
-
-
-class ValueState(Generic[T]):
-    """One value per key: `total = ValueState(int, default=0)` in the class, `self.total.value` in its methods.
-
-    `value` is a plain attribute: it holds the current key's value while a method runs, and what it holds
-    afterwards is kept. None, or `clear()`, removes the value; the next time the default is seen again.
-    """
-
-    __slots__ = ("_store", "declared", "default", "value")
-
-    value: T
-
-    @overload
-    def __init__(self: "ValueState[T]", kind: type[T] | pl.DataType | None = None, *, default: T) -> None: ...
-
-    @overload
-    def __init__(self: "ValueState[T | None]", kind: type[T]) -> None: ...
-
-    @overload
-    def __init__(self: "ValueState[Any]", kind: Any) -> None: ...
-
-    def __init__(self, kind: Any = None, *, default: Any = None) -> None:
-        self.declared = type(default) if kind is None and default is not None else kind
-        self.default = default
-        self.value = default
-        self._store: _ValueStore | None = None
-
-    def clear(self) -> None:
-        """Remove the current key's value."""
-        self.value = None  # type: ignore[assignment]
-
-    def get_many(self, keys: pl.DataFrame) -> pl.Series:
-        """In `process_batch`: the values of the keys in the rows of a frame, the default where there is none."""
-        return self._running().get_many(keys)
-
-    def set_many(self, keys: pl.DataFrame, values: pl.Series | Sequence[Any]) -> None:
-        """In `process_batch`: set the values of the keys in the rows of a frame; None removes."""
-        self._running().set_many(keys, values)
-
-    def bind(self, store: _ValueStore | None) -> "ValueState[T]":
-        """The same declaration for one instance of a function; None: not running yet."""
-        bound: ValueState[T] = ValueState(self.declared, default=self.default)
-        bound._store = store
-        return bound
-
-    def _running(self) -> _ValueStore:
-        if self._store is None:
-            raise UserError("P016", "state can be used only inside a running process function")
-        return self._store
-
-
 class KeyedFunction:
     """What all functions on keyed streams have: states, timers, a beginning and an end."""
 
-    _declared: ClassVar[dict[str, ValueState[Any]]] = {}
+    _declared: ClassVar[dict[str, State[Any]]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Take the states out of the class: an attribute that hides one of the class is slow to read."""
         super().__init_subclass__(**options)
-        own = {name: value for name, value in vars(cls).items() if isinstance(value, ValueState)}
+        own = {name: value for name, value in vars(cls).items() if isinstance(value, State)}
         cls._declared = {**cls._declared, **own}
         for name in own:
             delattr(cls, name)
@@ -101,7 +40,7 @@ class KeyedFunction:
         """Give each instance states of its own; outside a job they hold their defaults."""
         function = super().__new__(cls)
         for name, state in cls._declared.items():
-            setattr(function, name, state.bind(None))
+            setattr(function, name, state.bind())
         return function
 
     def open(self, ctx: KeyedContext) -> None:
@@ -166,12 +105,19 @@ def describe(function: KeyedProcessFunction, *, where: str = "") -> FunctionDesc
 def _state_fields(function: KeyedFunction, where: str) -> Iterator[StateField]:
     for name, state in declared_states(function).items():
         kind = state_type(name, state, where=where)
-        default = None if state.default is None or kind.encode is None else kind.encode(state.default)
         yield StateField(
             name=name,
+            kind=state.kind,
             type=schemas.type_to_text(kind.dtype),
-            default=state.default if default is None and _is_plain(state.default) else default,
+            default=_shown_default(state, kind) if isinstance(state, ValueState) else None,
+            ttl_us=state.ttl.duration_us if state.ttl is not None else 0,
+            ttl_by_event_time=state.ttl is not None and state.ttl.event_time,
         )
+
+
+def _shown_default(state: ValueState[Any], kind: ValueType) -> Any:
+    shown = state.default if kind.encode is None or state.default is None else kind.encode(state.default)
+    return shown if _is_plain(shown) or isinstance(shown, dict) else None
 
 
 def _is_plain(value: object) -> bool:
@@ -179,14 +125,14 @@ def _is_plain(value: object) -> bool:
     return isinstance(value, bool | int | float | str | list)
 
 
-def declared_states(function: KeyedFunction) -> dict[str, ValueState[Any]]:
+def declared_states(function: KeyedFunction) -> dict[str, State[Any]]:
     """The states of a function's class and its bases, by name, in the order of declaration."""
     return type(function)._declared
 
 
-def state_type(name: str, state: ValueState[Any], *, where: str) -> ValueType:
+def state_type(name: str, state: State[Any], *, where: str) -> ValueType:
     """How the values of a state are stored."""
-    return value_type(state.declared, where=f"{where}: state {name}" if where else f"state {name}")
+    return state.value_type(f"{where}: state {name}" if where else f"state {name}")
 
 
 def parameter_names(function: Callable[..., Any], *, where: str = "") -> tuple[str, ...]:

@@ -52,6 +52,13 @@ class Layer(dict[Key, Value]):
                 return value
         return _ABSENT
 
+    def peek(self, key: Key) -> Any:
+        """The value itself, not a copy: only to be looked at. None when the key has none of its own."""
+        value = self.get(key, _ABSENT)
+        if value is _ABSENT:
+            value = self._find_below(key)
+        return None if value is _ABSENT else value
+
     def holds(self, key: Key) -> bool:
         """Whether the key has a value of its own, here or below."""
         return key in self or self._find_below(key) is not _ABSENT

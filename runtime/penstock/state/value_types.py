@@ -6,7 +6,7 @@ import datetime
 import types
 import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import polars as pl
 
@@ -39,8 +39,22 @@ class ValueType:
     """For values that can be changed in place."""
 
 
-def value_type(declared: Any, *, where: str) -> ValueType:
+class Codec(Protocol):
+    """Turns values that have no column type into bytes and back. Bytes of older versions must stay readable."""
+
+    def encode(self, value: Any) -> bytes:
+        """The bytes that are stored."""
+        ...
+
+    def decode(self, data: bytes) -> Any:
+        """The value again."""
+        ...
+
+
+def value_type(declared: Any, *, where: str, codec: Codec | None = None) -> ValueType:
     """What a declaration such as `int`, `list[float]`, a dataclass or `pl.Decimal(10, 2)` stands for."""
+    if codec is not None:
+        return ValueType(pl.Binary(), _or_none(codec.encode), _or_none(codec.decode), copy.deepcopy)
     if isinstance(declared, type) and issubclass(declared, pl.DataType):
         declared = declared()
     if isinstance(declared, pl.DataType):
@@ -48,6 +62,44 @@ def value_type(declared: Any, *, where: str) -> ValueType:
         return ValueType(declared, copy=_copier(declared))
     dtype, decode = _convert(declared, where)
     return ValueType(dtype, _encode if decode else None, decode, _copier(dtype))
+
+
+def list_type(item: ValueType) -> ValueType:
+    """Lists of values."""
+    return ValueType(
+        pl.List(item.dtype),
+        None if item.encode is None else _each(item.encode),
+        None if item.decode is None else _each(item.decode),
+        copy.copy if item.copy is None else copy.deepcopy,
+    )
+
+
+def map_type(key: ValueType, value: ValueType) -> ValueType:
+    """Dictionaries, as lists of their entries."""
+    encode_key, encode_value = key.encode or _same, value.encode or _same
+    decode_key, decode_value = key.decode or _same, value.decode or _same
+
+    def encode(held: dict[Any, Any]) -> list[dict[str, Any]]:
+        return [{"key": encode_key(k), "value": encode_value(v)} for k, v in held.items()]
+
+    def decode(entries: list[dict[str, Any]]) -> dict[Any, Any]:
+        return {decode_key(entry["key"]): decode_value(entry["value"]) for entry in entries}
+
+    dtype = pl.List(pl.Struct({"key": key.dtype, "value": value.dtype}))
+    copier = copy.copy if value.copy is None else copy.deepcopy
+    return ValueType(dtype, _or_none(encode), _or_none(decode), copier)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _or_none(convert: Convert) -> Convert:
+    return lambda value: None if value is None else convert(value)
+
+
+def _each(convert: Convert) -> Convert:
+    return lambda values: None if values is None else [convert(value) for value in values]
 
 
 def _convert(declared: Any, where: str) -> tuple[pl.DataType, Convert | None]:
@@ -63,12 +115,13 @@ def _convert(declared: Any, where: str) -> tuple[pl.DataType, Convert | None]:
             return _convert(kinds[0], where)
     if origin is list:
         inner, decode = _convert(arguments[0], where)
-        return pl.List(inner), None if decode is None else _decode_list(decode)
+        return pl.List(inner), None if decode is None else _each(decode)
     raise UserError(
         "P017",
         f"state of type {declared!r} has no column type",
         where=where,
-        fix="declare bool, int, float, str, bytes, datetime, date, timedelta, list[...], a dataclass or a Polars type",
+        fix="declare bool, int, float, str, bytes, datetime, date, timedelta, list[...], a dataclass or a Polars "
+        "type, or name a codec=",
     )
 
 
@@ -83,10 +136,6 @@ def _convert_dataclass(declared: Any, where: str) -> tuple[pl.DataType, Convert 
         return declared(**{**value, **{name: decode(value[name]) for name, decode in inner}})
 
     return pl.Struct({name: dtype for name, (dtype, _) in fields.items()}), decode_dataclass
-
-
-def _decode_list(decode: Convert) -> Convert:
-    return lambda values: None if values is None else [decode(value) for value in values]
 
 
 def _encode(value: Any) -> Any:

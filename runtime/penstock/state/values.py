@@ -1,12 +1,13 @@
-"""Value state of one operator: a dictionary per state, key -> value.
+"""Keyed state of one operator: a dictionary per state, key -> value.
 
-Owns: the values, and how they become a table and come back.
-Does not own: which key is current (operators.process).
+Owns: the values, their expiry, and how they become a table and come back.
+Does not own: which key is current (operators.process), what a value means (operators.user_states).
 A snapshot is O(1) (state.layers); its table is made later, on another thread, in chunks that let the slot's own
-thread run in between. A value of None means that there is none.
+thread run in between. A value of None means that there is none. With a time to live an entry is (value, expiry).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import polars as pl
@@ -16,14 +17,18 @@ from penstock.state.columns import ValueMismatch, cast_lossless, to_column, to_o
 from penstock.state.key_groups import sort_by_group
 from penstock.state.keys import KeyCodec
 from penstock.state.layers import LayeredDict, View
+from penstock.state.ttl import TimeToLive
 from penstock.state.value_types import ValueType
 
 MakeTable = Callable[[], pl.DataFrame | None]
 """The slow half of a snapshot; None: nothing to keep."""
 
+SWEEP_KEYS = 1024
+"""Keys that are looked at per batch for expiry: below a tenth of what a batch itself costs."""
+
 
 class ValueTable:
-    """One value state of one operator in one subtask."""
+    """One state of one operator in one subtask."""
 
     def __init__(
         self,
@@ -34,61 +39,85 @@ class ValueTable:
         *,
         max_parallelism: int,
         where: str = "",
+        ttl: TimeToLive | None = None,
+        now: Callable[[], int] = lambda: 0,
     ) -> None:
-        self.name, self.kind, self.keys = name, kind, keys
-        self.values: LayeredDict[Any, Any] = LayeredDict(default, kind.copy)
+        """`now` is asked for the time by which values expire."""
+        self.name, self.kind, self.keys, self.ttl = name, kind, keys, ttl
+        self.default = default
+        copy = kind.copy
+        if ttl is None:
+            self.values: LayeredDict[Any, Any] = LayeredDict(default, copy)
+        else:
+            self.values = LayeredDict(None, None if copy is None else lambda entry: (copy(entry[0]), entry[1]))
+        self._now = now
         self._max_parallelism, self._where = max_parallelism, where
+        self._unswept: Iterator[Any] = iter(())
+        self._next_sweep: int | None = None
+
+    # ------------------------------------------------------------ one key
+
+    def peek(self, key: Any) -> Any:
+        """The value of a key, only to be looked at; None when there is none, or it has expired."""
+        front = self.values.front
+        entry = front.peek(key)
+        ttl = self.ttl
+        if ttl is None or entry is None:
+            return entry
+        value, expires = entry
+        now = self._now()
+        if expires <= now:
+            return None
+        if ttl.on_read and now + ttl.duration_us > expires:
+            # Out of the top layer, so that whoever changes it there does not change what is frozen below.
+            front[key] = (front[key][0], now + ttl.duration_us)
+        return value
+
+    def take(self, key: Any) -> Any:
+        """The value of a key, to be changed in place and given to `put`."""
+        entry = self.values.front[key]
+        if self.ttl is None or entry is None:
+            return entry
+        return entry[0] if entry[1] > self._now() else None
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of a key; None removes it."""
+        if value is None:
+            self.values.clear(key)
+        elif self.ttl is None:
+            self.values.front[key] = value
+        else:
+            front = self.values.front
+            before = front.peek(key)
+            expires = self._now() + self.ttl.duration_us
+            front[key] = (value, expires if before is None or before[1] < expires else before[1])
 
     # ------------------------------------------------------------ many keys at once
 
     def get_many(self, frame: pl.DataFrame) -> pl.Series:
         """The values of the keys of `frame`, row by row; the default where there is none."""
-        values = list(map(self.values.front.__getitem__, self.keys.decode(frame)))
-        return self._column(values)
+        keys = self.keys.decode(frame)
+        if self.ttl is None:
+            return self.column(list(map(self.values.front.__getitem__, keys)))
+        default = self.default
+        return self.column([default if value is None else value for value in map(self.peek, keys)])
 
     def set_many(self, frame: pl.DataFrame, values: pl.Series | Sequence[Any]) -> None:
         """Set the values of the keys of `frame`, row by row; None removes."""
-        objects = self._objects(values) if isinstance(values, pl.Series) else list(values)
+        objects = self.objects(values) if isinstance(values, pl.Series) else list(values)
         keys = self.keys.decode(frame)
+        if self.ttl is not None:
+            for key, value in zip(keys, objects, strict=True):
+                self.put(key, value)
+            return
         self.values.front.update(zip(keys, objects, strict=True))
         if None in objects:
             for key, value in zip(keys, objects, strict=True):
                 if value is None:
                     self.values.clear(key)
 
-    # ------------------------------------------------------------ snapshot and restore
-
-    def snapshot(self) -> MakeTable:
-        """Freeze the state as it is now."""
-        view = self.values.freeze()
-        return lambda: self._make_table(view)
-
-    def restore(self, frame: pl.DataFrame) -> None:
-        """Take the rows of an earlier snapshot: key group, keys, value."""
-        columns = frame.get_columns()
-        keys = pl.DataFrame(columns[1:-1])
-        column = cast_lossless(columns[-1], self.kind.dtype)
-        if column is None:
-            raise UserError(
-                "S005",
-                f'state "{self.name}": {columns[-1].dtype} -> {self.kind.dtype} has no migration',
-                where=self._where,
-                fix="declare the type that the state was written with, or give the state a new name",
-            )
-        self.values.front.update(zip(self.keys.decode(keys), self._objects(column), strict=True))
-
-    def _make_table(self, view: View[Any, Any]) -> pl.DataFrame | None:
-        try:
-            parts = [pl.DataFrame([*self.keys.encode(keys), self._column(values)]) for keys, values in view.chunks()]
-        finally:
-            view.release()
-        if not parts:
-            return None
-        return sort_by_group(pl.concat(parts, rechunk=True), self.keys.names, self._max_parallelism)
-
-    # ------------------------------------------------------------ objects and columns
-
-    def _column(self, values: list[Any]) -> pl.Series:
+    def column(self, values: list[Any]) -> pl.Series:
+        """Values as a column of the declared type."""
         encode = self.kind.encode
         try:
             return to_column(
@@ -102,9 +131,74 @@ class ValueTable:
                 fix="store what was declared, or declare another type",
             ) from None
 
-    def _objects(self, column: pl.Series) -> list[Any]:
+    def objects(self, column: pl.Series) -> list[Any]:
+        """The values of a column, as users hold them."""
         values = to_objects(column)
         return values if self.kind.decode is None else list(map(self.kind.decode, values))
+
+    # ------------------------------------------------------------ what has expired
+
+    def sweep(self) -> None:
+        """Forget some of what has expired; called between batches, and each time looks at a few more keys."""
+        ttl = self.ttl
+        front = self.values.front
+        if ttl is None or front.below is not None:
+            return
+        now = self._now()
+        looked_at = list(islice(self._unswept, SWEEP_KEYS))
+        if not looked_at:
+            if self._next_sweep is None or now >= self._next_sweep:
+                self._unswept = iter(list(front))
+                self._next_sweep = now + ttl.duration_us
+            return
+        for key in looked_at:
+            entry = front.get(key)
+            if entry is not None and entry[1] <= now:
+                del front[key]
+
+    # ------------------------------------------------------------ snapshot and restore
+
+    def snapshot(self) -> MakeTable:
+        """Freeze the state as it is now."""
+        view = self.values.freeze()
+        now = None if self.ttl is None else self._now()
+        return lambda: self._make_table(view, now)
+
+    def restore(self, frame: pl.DataFrame) -> None:
+        """Take the rows of an earlier snapshot: key group, keys, value, and its expiry if it had a time to live."""
+        columns = frame.get_columns()[1:]
+        width = len(self.keys.names)
+        column = cast_lossless(columns[width], self.kind.dtype)
+        if column is None:
+            raise UserError(
+                "S005",
+                f'state "{self.name}": {columns[width].dtype} -> {self.kind.dtype} has no migration',
+                where=self._where,
+                fix="declare the type that the state was written with, or give the state a new name",
+            )
+        objects = self.objects(column)
+        if self.ttl is not None:
+            since_now = [self._now() + self.ttl.duration_us] * len(objects)
+            expiries = to_objects(columns[width + 1]) if len(columns) > width + 1 else since_now
+            objects = list(zip(objects, expiries, strict=True))
+        self.values.front.update(zip(self.keys.decode(pl.DataFrame(columns[:width])), objects, strict=True))
+
+    def _make_table(self, view: View[Any, Any], now: int | None) -> pl.DataFrame | None:
+        try:
+            parts = [self._part(keys, values, now) for keys, values in view.chunks()]
+        finally:
+            view.release()
+        if not any(part.height for part in parts):
+            return None
+        return sort_by_group(pl.concat(parts, rechunk=True), self.keys.names, self._max_parallelism)
+
+    def _part(self, keys: list[Any], values: list[Any], now: int | None) -> pl.DataFrame:
+        if now is None:
+            return pl.DataFrame([*self.keys.encode(keys), self.column(values)])
+        alive = [(key, *entry) for key, entry in zip(keys, values, strict=True) if entry[1] > now]
+        keys, values, expiries = (list(part) for part in zip(*alive, strict=True)) if alive else ([], [], [])
+        name = own_name("expires", (*self.keys.names, self._column_name()))
+        return pl.DataFrame([*self.keys.encode(keys), self.column(values), pl.Series(name, expiries, pl.Int64())])
 
     def _column_name(self) -> str:
         return own_name(self.name, self.keys.names)

@@ -24,7 +24,8 @@ from penstock.model.settings import (
     SourceSettings,
 )
 from penstock.operators.contexts import KeyedContext
-from penstock.operators.user_functions import KeyedProcessFunction, ValueState
+from penstock.operators.user_functions import KeyedProcessFunction
+from penstock.operators.user_states import ValueState
 from penstock.testing.endpoints import Row, SinkOutput, SourceInput, SplitInput
 from penstock.testing.world import WALL_START_US
 

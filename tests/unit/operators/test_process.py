@@ -19,7 +19,8 @@ from penstock.operators.base import OperatorContext
 from penstock.operators.contexts import KeyedContext
 from penstock.operators.process import ProcessOperator
 from penstock.operators.user_errors import FunctionFailed
-from penstock.operators.user_functions import KeyedProcessFunction, ValueState, describe
+from penstock.operators.user_functions import KeyedProcessFunction, describe
+from penstock.operators.user_states import ValueState
 from penstock.state.key_groups import group_range, key_groups, owner, slice_groups
 
 M = 8

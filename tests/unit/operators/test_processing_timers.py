@@ -12,7 +12,8 @@ from penstock.model.settings import JobSettings
 from penstock.operators.base import OperatorContext
 from penstock.operators.contexts import KeyedContext
 from penstock.operators.process import ProcessOperator
-from penstock.operators.user_functions import KeyedProcessFunction, ValueState
+from penstock.operators.user_functions import KeyedProcessFunction
+from penstock.operators.user_states import ValueState
 from penstock.state.key_groups import group_range, key_groups, owner, slice_groups
 
 M = 8
