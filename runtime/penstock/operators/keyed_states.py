@@ -70,6 +70,7 @@ class KeyedStates:
 
     def begin(self) -> None:
         """Before calls: put together what finished snapshots kept apart, forget some of what has expired."""
+        self.row_time = no_time  # what a later, older row may still see is not swept
         for table in self.tables:
             table.values.merge()
             table.sweep()
@@ -84,6 +85,7 @@ class KeyedStates:
 
     def snapshot(self) -> list[tuple[str, MakeTable]]:
         """Freeze all states."""
+        self.row_time = no_time
         return [(table.name, table.snapshot()) for table in self.tables]
 
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
