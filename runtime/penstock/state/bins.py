@@ -149,7 +149,8 @@ class Bins:
         return partials
 
     def _is_loose(self, held: _Bin) -> bool:
-        return self._fold == self._merge and len(held.rows) + len(held.partials) <= _LOOSE_FRAMES
+        # A single frame would not be merged with anything, and rows may have a key twice.
+        return self._fold == self._merge and 1 < len(held.rows) + len(held.partials) <= _LOOSE_FRAMES
 
     def _settle(self, bins: Sequence[_Bin]) -> None:
         if not bins:

@@ -106,3 +106,10 @@ def test_state_stays_in_few_chunks(distinct: int) -> None:
     (whole,) = held.partials([0])
     assert whole["count"].sum() == 500 * 64
     assert whole.n_chunks() <= 2
+
+
+def test_a_bin_of_one_frame_with_a_key_twice_is_reduced_before_it_is_given_out_loose() -> None:
+    held = Bins(merge_counts, merge_counts)
+    held.add(0, pl.DataFrame({"key": ["a", "a"], "count": [1, 2]}))
+    (whole,) = held.loose([0])[0]
+    assert whole.rows() == [("a", 3)]
