@@ -44,6 +44,10 @@ class ReadResult(msgspec.Struct, frozen=True, kw_only=True):
     """With no rows: how long it makes sense to wait before asking again."""
     bad_rows: int = 0
     """Rows that were dropped because they could not be read (`on_bad_record = "drop"`)."""
+    watermark: int | None = None
+    """The input itself says that no row at or before this (microseconds) follows those of `frame`."""
+    idle: bool = False
+    """The input itself says that nothing comes for a while: it holds nobody back until its next rows."""
 
 
 class SplitReader(Protocol):
@@ -104,6 +108,14 @@ class Source(Protocol):
     def open(self, split: Split, position: dict[str, Any] | None, context: SourceContext) -> SplitReader:
         """Start reading, from the beginning or where an earlier reader stopped."""
         ...
+
+
+@runtime_checkable
+class TimedSource(Protocol):
+    """A source whose input tells how far event time has come, with `ReadResult.watermark`."""
+
+    tells_time: bool
+    """True: only that counts, not the latest row less `max_delay`."""
 
 
 class SinkContext(msgspec.Struct, frozen=True, kw_only=True):

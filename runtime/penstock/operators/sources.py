@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 import polars as pl
 
-from penstock.connectors.base import ReadResult, Source, SourceContext, Split, SplitReader
+from penstock.connectors.base import ReadResult, Source, SourceContext, Split, SplitReader, TimedSource
 from penstock.model import specs
 from penstock.model.clocks import MAX_WATERMARK, MIN_WATERMARK
 from penstock.model.handles import Redistribution
@@ -72,6 +72,7 @@ class SourceOperator(Operator):
 
     def __init__(self, spec: specs.Source, source: Source) -> None:
         self._spec, self._source = spec, source
+        self._source_tells_time = isinstance(source, TimedSource) and source.tells_time
         self._restored: dict[str, _SplitProgress] = {}
         self._splits: dict[str, _SplitProgress] | None = None
         """This subtask's splits, in the order of reading; None until the first poll."""
@@ -161,6 +162,10 @@ class SourceOperator(Operator):
         self.context.counters.bad_rows += result.bad_rows
         if result.frame is not None and result.frame.height:
             self._take(progress, result.frame, now)
+        if result.watermark is not None:
+            self._advance(progress, result.watermark)
+        if result.idle:
+            self._valve.on_idleness(progress.split.id, True)
         if result.ended:
             progress.position, progress.ended = _json(reader.position()), True
             reader.close()
@@ -175,7 +180,7 @@ class SourceOperator(Operator):
             timed = self._guard.check(frame, self.context.clock.now_us())
             self.context.counters.bad_rows += timed.dropped
             frame = timed.frame
-            if timed.latest_us is not None:
+            if timed.latest_us is not None and not self._source_tells_time:
                 self._advance(progress, timed.latest_us - self._spec.max_delay_us - 1)
         elif self._spec.time_kind == "ingestion" and self._spec.ingestion_column is not None:
             arrived = pl.lit(self._ingestion_time(), pl.Int64).cast(pl.Datetime("us"))
