@@ -2,21 +2,18 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 import polars as pl
 
 from penstock.model.errors import UserError
-from penstock.operators.user_functions import microseconds
-from penstock.testing.inputs import Watermark
+from penstock.testing.inputs import Watermark, microseconds
 from penstock.testing.streams import StreamResult, run_stream
 
 ExpectedRows = pl.DataFrame | Sequence[Mapping[str, Any] | Sequence[Any]]
 """Dicts (only the columns that they name are compared), tuples of all columns, or a frame."""
 
 _SHOWN = 10
-_UNITS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 
 
 def assert_rows(
@@ -63,7 +60,7 @@ def assert_events(
 
     Watermarks that are not named are left out; `unit` is that of the named ones' integers.
     """
-    named = [_micros(each, unit) for each in expected if isinstance(each, Watermark)]
+    named = [microseconds(each.time, unit) for each in expected if isinstance(each, Watermark)]
     groups: list[list[pl.DataFrame]] = [[]]
     passed = []
     for event in result.events(name):
@@ -179,10 +176,3 @@ def _explain(missing: list[Any], extra: list[Any], found: int, wanted: int) -> s
 
 def _at(rows: list[Any], index: int) -> Any:
     return rows[index] if index < len(rows) else "not there"
-
-
-def _micros(mark: Watermark, unit: str) -> int:
-    if isinstance(mark.time, datetime):
-        return microseconds(mark.time)
-    multiplier, divisor = _UNITS[unit]
-    return mark.time * multiplier // divisor

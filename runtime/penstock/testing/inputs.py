@@ -7,7 +7,7 @@ by position.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import polars as pl
@@ -20,6 +20,18 @@ from penstock.model.schemas import fields
 
 Time = int | datetime
 """A point of event time: a datetime (without zone: UTC), or a number in the unit of the input's time column."""
+
+
+_UNITS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
+
+
+def microseconds(time: Time, unit: str) -> int:
+    """A point of event time as the engine counts it."""
+    if isinstance(time, int):
+        multiplier, divisor = _UNITS[unit]
+        return time * multiplier // divisor
+    with_zone = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return (with_zone - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,15 +22,13 @@ from penstock.operators.base import Operator, OperatorContext
 from penstock.operators.factory import make_operator
 from penstock.operators.sinks import SinkOperator
 from penstock.operators.sources import SourceOperator
-from penstock.operators.user_functions import microseconds
 from penstock.taskmanager.chain import MakeOperator
-from penstock.testing.inputs import Checkpoint, Crash, Idle, Pause, Step, Time, Watermark
+from penstock.testing.inputs import Checkpoint, Crash, Idle, Pause, Step, Watermark, microseconds
 
 KIND = "scripted"
 STEP_US = 2_000
 """Virtual time between two elements of an input: rows are through a small job before the next ones come."""
 _POLL_US = 500
-_UNITS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 
 Place = tuple[str, int, int]
 """Input, split, number of the step."""
@@ -138,7 +136,7 @@ class ScriptedSource:
     def __init__(self, given: ScriptedInput, event_time: specs.EventTime | None, director: Director) -> None:
         self._given, self._director = given, director
         self.tells_time = given.tells_time
-        self._unit = _UNITS[event_time.unit if event_time is not None else "us"]
+        self._unit = event_time.unit if event_time is not None else "us"
 
     def splits(self) -> Sequence[Split]:
         """Numbered."""
@@ -163,7 +161,7 @@ class ScriptedReader:
         split: tuple[str, int],
         steps: Sequence[Step],
         start: int,
-        unit: tuple[int, int],
+        unit: str,
         director: Director,
         context: SourceContext,
     ) -> None:
@@ -190,7 +188,7 @@ class ScriptedReader:
                 self._director.on_batch(step.height)
                 return ReadResult(frame=step if self._columns is None else step[list(self._columns)])
             case Watermark(time=time):
-                return ReadResult(watermark=self._micros(time), wait_us=rest_us)
+                return ReadResult(watermark=microseconds(time, self._unit), wait_us=rest_us)
             case Idle():
                 return ReadResult(idle=True, wait_us=rest_us)
         return ReadResult(wait_us=rest_us)
@@ -201,9 +199,6 @@ class ScriptedReader:
 
     def close(self) -> None:
         """Nothing is open."""
-
-    def _micros(self, time: Time) -> int:
-        return time * self._unit[0] // self._unit[1] if isinstance(time, int) else microseconds(time)
 
 
 # ---------------------------------------------------------------- sinks
