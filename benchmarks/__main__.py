@@ -33,7 +33,7 @@ def main() -> None:
     os._exit(1 if missed else 0)  # interpreter exit after Polars and Arrow were used may abort
 
 
-NAMES = ["nexmark", "process", "latency", "memory"]
+NAMES = ["nexmark", "process", "latency", "memory", "unaligned"]
 
 
 def _figures(name: str, peer: str | None, repeats: int) -> Iterator[Figure]:
@@ -54,6 +54,10 @@ def _figures(name: str, peer: str | None, repeats: int) -> Iterator[Figure]:
         from benchmarks import latency
 
         return latency.run()
+    if name == "unaligned":
+        from benchmarks import unaligned
+
+        return unaligned.run()
     from benchmarks import memory
 
     return memory.run()

@@ -41,10 +41,6 @@ JOBS = {
 TASK_MANAGERS = 2
 EPISODE_SECONDS = 90.0
 READER_PAUSE_SECONDS = 0.02
-SETTINGS = JobSettings(
-    checkpoint=CheckpointSettings(interval_us=200_000),
-    restart=RestartSettings(max_delay_us=500_000, budget=1_000),
-)
 ENDED = frozenset({"finished", "stopped", "cancelled", "failed"})
 
 
@@ -62,6 +58,7 @@ class Plan:
     job: str
     parallelism: int
     kills: tuple[Kill, ...]
+    alignment_timeout_us: int | None
 
     @classmethod
     def of(cls, seed: int) -> "Plan":
@@ -71,7 +68,14 @@ class Plan:
             Kill(rng.uniform(0.1, 1.5), rng.choice(("taskmanager", "slot", "jobmanager")), rng.random())
             for _ in range(rng.randint(2, 4))
         )
-        return cls(seed, tuple(JOBS)[seed % 2], (2, 4)[seed // 2 % 2], kills)
+        patience_us = (None, 0, 20_000)[seed % 3]
+        return cls(seed, tuple(JOBS)[seed % 2], (2, 4)[seed // 2 % 2], kills, patience_us)
+
+    @property
+    def settings(self) -> JobSettings:
+        """Barriers overtake never, always, or after a while."""
+        checkpoint = CheckpointSettings(interval_us=200_000, alignment_timeout_us=self.alignment_timeout_us)
+        return JobSettings(checkpoint=checkpoint, restart=RestartSettings(max_delay_us=500_000, budget=1_000))
 
 
 @pytest.mark.torture
@@ -82,7 +86,7 @@ def test_committed_output_equals_the_oracle_whatever_is_killed(
     plan, out, state_dir = Plan.of(seed), tmp_path / "out", tmp_path / "state"
     program, oracle = JOBS[plan.job]
     expected = oracle(seed)
-    graph = build(partial(program, out=str(out), seed=seed), parallelism=plan.parallelism, settings=SETTINGS)
+    graph = build(partial(program, out=str(out), seed=seed), parallelism=plan.parallelism, settings=plan.settings)
     with LocalCluster(
         state_dir, task_managers=TASK_MANAGERS, slots_per_task_manager=plan.parallelism // TASK_MANAGERS
     ) as cluster:

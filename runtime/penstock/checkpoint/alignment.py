@@ -8,6 +8,9 @@ checkpoint would leak into this one.
 There is one checkpoint at a time and ids only grow, so a barrier tells all about the ones before it: when a
 newer one arrives, whatever was being aligned has been given up. A channel whose input has ended still delivers
 barriers, and needs no case of its own.
+
+An unaligned barrier does not wait: it overtakes rows that were in front of it, and these become part of the
+checkpoint, with those that still arrive on channels where the barrier has not come (`exchange.channels` sees to both).
 """
 
 from collections.abc import Iterable, Set
@@ -62,6 +65,11 @@ class Aligner:
         """The checkpoint that is being aligned."""
         return self._pending.checkpoint if self._pending else None
 
+    @property
+    def pending_barrier(self) -> Barrier | None:
+        """Its barrier, as it came first."""
+        return self._pending
+
     def on_barrier(self, channel: ChannelId, barrier: Barrier) -> Aligned | Blocked | Stale:
         """A barrier was read from the channel, in its place between the batches."""
         if channel not in self._channels or channel in self._blocked:
@@ -81,6 +89,18 @@ class Aligner:
         self._open()
         self._passed = barrier.checkpoint
         return Aligned(barrier)
+
+    def overtake(self, barrier: Barrier) -> frozenset[ChannelId] | None:
+        """The barrier waits for nothing more. Returns the channels that have delivered it; None: it is behind.
+
+        Afterwards all channels are open: rows in front of the barrier on the others are captured where they are.
+        """
+        if barrier.checkpoint <= self._passed or self._is_behind(barrier):
+            return None
+        delivered = frozenset(self._blocked) if barrier.checkpoint == self.pending else frozenset[ChannelId]()
+        self._open()
+        self._passed = barrier.checkpoint
+        return delivered
 
     def abort(self, checkpoint: CheckpointId) -> bool:
         """The checkpoint was given up. True when it was being aligned: its channels are open again."""

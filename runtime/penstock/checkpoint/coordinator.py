@@ -60,6 +60,7 @@ class Pending:
     waiting: dict[SubtaskId, None]
     handles: dict[SubtaskId, StateHandle] = field(default_factory=dict)
     phase: Phase = Phase.COLLECTING
+    unaligned: bool = False
     uncommitted: dict[SlotId, None] = field(default_factory=dict)
 
 
@@ -128,6 +129,18 @@ class Coordinator:
             return None
         return self.pending.started + self._settings.timeout_us / 1e6
 
+    def overtaking_due(self) -> float | None:
+        """When the barriers of the pending checkpoint have waited long enough behind rows.
+
+        Never for the last checkpoint of a job: after it, rows in flight would be worked on in vain.
+        """
+        pending, patience_us = self.pending, self._settings.alignment_timeout_us
+        if pending is None or pending.phase is not Phase.COLLECTING or pending.unaligned or patience_us is None:
+            return None
+        if pending.barrier.kind is not BarrierKind.CHECKPOINT:
+            return None
+        return pending.started + patience_us / 1e6
+
     def views(self) -> list[CheckpointView]:
         """The last checkpoints, oldest first."""
         kept = {entry.manifest.checkpoint for entry in self._retained}
@@ -150,10 +163,16 @@ class Coordinator:
         """Start a checkpoint of these subtasks."""
         assert self.pending is None, f"checkpoint {self.pending.barrier.checkpoint} is under way"
         self._last_id += 1
-        barrier = Barrier(CheckpointId(self._last_id), kind)
-        self.pending = Pending(barrier, now_us, monotonic, dict.fromkeys(subtasks))
+        overtakes = kind is BarrierKind.CHECKPOINT and self._settings.alignment_timeout_us == 0
+        barrier = Barrier(CheckpointId(self._last_id), kind, overtakes)
+        self.pending = Pending(barrier, now_us, monotonic, dict.fromkeys(subtasks), unaligned=overtakes)
         self._last_start = monotonic
         return barrier
+
+    def overtake(self) -> None:
+        """Barriers of the pending checkpoint pass by rows that wait, from now on."""
+        assert self.pending is not None
+        self.pending.unaligned = True
 
     def acknowledge(self, checkpoint: CheckpointId, subtask: SubtaskId, handle: StateHandle) -> Answer:
         """The subtask's snapshot is durable."""
@@ -193,6 +212,7 @@ class Coordinator:
             triggered_us=pending.triggered_us,
             completed_us=now_us,
             handles=tuple(handle for _, handle in sorted(pending.handles.items()) if handle.path),
+            unaligned=pending.unaligned,
             counters=tuple(counters.total((*counted_before, *counted)).values()),
         )
 
@@ -312,6 +332,7 @@ class Coordinator:
                 size=manifest.size,
                 acknowledged=subtasks,
                 subtasks=subtasks,
+                unaligned=manifest.unaligned,
             ),
         )
 
@@ -330,6 +351,7 @@ class Coordinator:
             size=sum(handle.size for handle in pending.handles.values()),
             acknowledged=len(pending.handles),
             subtasks=len(pending.handles) + len(pending.waiting),
+            unaligned=pending.unaligned,
         )
 
 

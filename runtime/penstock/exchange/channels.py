@@ -8,18 +8,24 @@ Credits are bytes. The receiver grants `channel_bytes` at the start and grants a
 so a sender has at most that much on the way, plus one batch: any credit above zero lets one batch leave, or a
 batch larger than the whole budget could never be sent.
 
-Invariants: sequence numbers have no gap; rows, watermarks and barriers keep their order; credit in flight plus
-bytes in the receiver's queue never exceeds the budget by more than one batch.
+An unaligned barrier overtakes: it goes to the front of either queue, and the rows that it passes by are captured as
+part of its checkpoint, without leaving their place. A receiver that works ahead of a barrier records the rows that
+still come in front of it. The rows of a channel are captured once, by its receiver up to what has arrived when the
+barrier is there, by its sender from there on.
+
+Invariants: sequence numbers have no gap; rows, watermarks and barriers keep their order, but for barriers that
+overtake; credit in flight plus bytes in the receiver's queue never exceeds the budget by more than one batch.
 """
 
 from collections import deque
 from collections.abc import Callable
 
+import msgspec
 import polars as pl
 
-from penstock.model.elements import Batch, Element, EndOfInput, Watermark
+from penstock.model.elements import Barrier, Batch, Element, EndOfInput, Watermark
 from penstock.model.errors import PenstockError
-from penstock.model.ids import ChannelId
+from penstock.model.ids import ChannelId, CheckpointId
 from penstock.model.settings import ExchangeSettings
 
 Deliver = Callable[[int, Element, int], int]
@@ -127,6 +133,31 @@ class SendChannel:
             moved = True
         return moved
 
+    def holds(self, checkpoint: CheckpointId) -> bool:
+        """Whether the barrier still waits here."""
+        return any(isinstance(element, Barrier) and element.checkpoint == checkpoint for element, _ in self._queue)
+
+    def overtake(self, checkpoint: CheckpointId) -> list[pl.DataFrame]:
+        """Move the barrier in front of everything; returns the rows that it passes by.
+
+        Older barriers are dropped: nobody waits for them any more.
+        """
+        if not self.holds(checkpoint):
+            return []
+        waiting, self._queue = self._queue, deque()
+        passed_by: list[pl.DataFrame] = []
+        found: Barrier | None = None
+        for element, size in waiting:
+            if found is None and isinstance(element, Barrier):
+                found = element if element.checkpoint == checkpoint else None
+                continue
+            if found is None and isinstance(element, Batch):
+                passed_by.append(element.frame)
+            self._queue.append((element, size))
+        assert found is not None
+        self._queue.appendleft((msgspec.structs.replace(found, overtakes=True), 0))
+        return passed_by
+
     def _seal(self) -> None:
         if self._pending:
             frame = self._pending[0] if len(self._pending) == 1 else pl.concat(self._pending)
@@ -151,12 +182,24 @@ class SendChannel:
 class ReceiveChannel:
     """The receiver's end: a queue in front of a task."""
 
-    def __init__(self, channel: ChannelId, port: int, settings: ExchangeSettings) -> None:
+    def __init__(
+        self,
+        channel: ChannelId,
+        port: int,
+        settings: ExchangeSettings,
+        *,
+        keys: tuple[str, ...] = (),
+        in_order: bool = False,
+    ) -> None:
         self.id = channel
-        self.port = port
+        self.port, self.keys, self.in_order = port, keys, in_order
         self.grant: Callable[[int], None] | None = None
         """Gives credit to the sender; set when the link is there."""
         self.ended = False
+        self.announced: Barrier | None = None
+        """The newest barrier that overtakes and waits here, wherever in the queue."""
+        self._recording: CheckpointId | None = None
+        self._recorded: list[pl.DataFrame] = []
         self._budget = settings.channel_bytes
         self._queue: deque[tuple[Element, int]] = deque()
         self._expected = 0
@@ -179,6 +222,13 @@ class ReceiveChannel:
                 fix="nothing to do: the region restarts from its last checkpoint",
             )
         self._expected += 1
+        if isinstance(element, Barrier):
+            if self._ends_recording(element):
+                return
+            if element.overtakes:
+                self.announced = element
+        elif self._recording is not None and isinstance(element, Batch):
+            self._recorded.append(element.frame)
         if isinstance(element, Watermark) and self._queue and isinstance(self._queue[-1][0], Watermark):
             self._queue.pop()
         self._queue.append((element, size))
@@ -200,6 +250,8 @@ class ReceiveChannel:
                 element = Batch(pl.concat(frames, rechunk=True))
         elif isinstance(element, EndOfInput):
             self.ended = True
+        elif element == self.announced:
+            self.announced = None
         self._ungranted += size
         # A quarter of the budget at a time: few credit frames under load, none withheld when the queue is empty.
         if self._ungranted and (self._ungranted * 4 >= self._budget or not self._queue):
@@ -207,3 +259,42 @@ class ReceiveChannel:
                 self.grant(self._ungranted)
             self._ungranted = 0
         return element
+
+    # ------------------------------------------------------------ barriers that overtake
+
+    def holds(self, checkpoint: CheckpointId) -> bool:
+        """Whether the barrier waits here, behind rows."""
+        return any(isinstance(element, Barrier) and element.checkpoint == checkpoint for element, _ in self._queue)
+
+    def capture(self, checkpoint: CheckpointId) -> None:
+        """The task goes on as if the barrier had been read: remember the rows in front of it, here or yet to come."""
+        waiting, self._queue = self._queue, deque()
+        self._recorded, self._recording, self.announced = [], checkpoint, None
+        for element, size in waiting:
+            if isinstance(element, Barrier) and element.checkpoint <= checkpoint:
+                if element.checkpoint == checkpoint:
+                    self._recording = None
+                continue  # older ones: nobody waits for them any more
+            if self._recording is not None and isinstance(element, Batch):
+                self._recorded.append(element.frame)
+            self._queue.append((element, size))
+
+    @property
+    def recording(self) -> bool:
+        """The barrier that the task has passed already is still to come."""
+        return self._recording is not None
+
+    def release(self) -> list[pl.DataFrame]:
+        """The rows that were captured, in their order; nothing more is recorded."""
+        captured, self._recorded, self._recording = self._recorded, [], None
+        return captured
+
+    def _ends_recording(self, barrier: Barrier) -> bool:
+        """Whether the recording waits for this barrier; a newer one ends it too, since it is in vain then."""
+        if self._recording is None or barrier.checkpoint < self._recording:
+            return False
+        expected = barrier.checkpoint == self._recording
+        self._recording = None
+        if not expected:
+            self._recorded = []
+        return expected

@@ -1,19 +1,42 @@
 """One output edge of a subtask: a partitioner in front of its channels."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import polars as pl
 
 from penstock.exchange.channels import SendChannel
 from penstock.exchange.partitioners import Partitioner
 from penstock.model.elements import Element
+from penstock.model.ids import CheckpointId, Uid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """Where the rows of a gate go, as a snapshot has to know it."""
+
+    operator: Uid
+    port: int = 0
+    keys: tuple[str, ...] = ()
+    """Rows are spread by key group of these; empty: in another way."""
+    first: int = 0
+    """Subtask index of the first channel's receiver; the others follow."""
+    in_order: bool = False
+    """Barriers overtake nothing here."""
 
 
 class Gate:
     """Rows are routed; everything else goes to every receiver."""
 
-    def __init__(self, partitioner: Partitioner, channels: Sequence[SendChannel], now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        partitioner: Partitioner,
+        channels: Sequence[SendChannel],
+        now: Callable[[], float],
+        destination: Destination,
+    ) -> None:
         self.channels = tuple(channels)
+        self.destination = destination
         self._partitioner = partitioner
         self._now = now
 
@@ -37,6 +60,20 @@ class Gate:
         """A barrier, idleness or the end of input, to all."""
         for channel in self.channels:
             channel.add_control(element)
+
+    def holds(self, checkpoint: CheckpointId) -> bool:
+        """Whether the barrier has yet to leave."""
+        return any(channel.holds(checkpoint) for channel in self.channels)
+
+    def overtake(self, checkpoint: CheckpointId) -> list[tuple[int, pl.DataFrame]]:
+        """Let the barrier pass by what waits; returns that, with the index of the subtask it was for."""
+        if self.destination.in_order:
+            return []
+        return [
+            (self.destination.first + number, frame)
+            for number, channel in enumerate(self.channels)
+            for frame in channel.overtake(checkpoint)
+        ]
 
     def flush(self, now: float, *, input_paused: bool) -> float | None:
         """Let batches leave that are due; the seconds until the next one is."""

@@ -13,7 +13,7 @@ import msgspec
 from penstock.graph._data import Edge, JobGraph, Region, Vertex
 from penstock.model.ids import ChannelId, SlotId, SubtaskId, TaskManagerId, VertexId
 from penstock.model.messages import SlotInfo
-from penstock.model.specs import Forward, Hash
+from penstock.model.specs import Broadcast, Forward, Hash
 from penstock.model.tasks import InputChannel, OutputChannel, OutputEdge, Task
 from penstock.state.key_groups import group_range
 
@@ -37,7 +37,15 @@ def execution(graph: JobGraph) -> tuple[Region, ...]:
                 channel = next(channel_ids)
                 channels.append(OutputChannel(channel=channel, receiver=receiver, slot=NO_SLOT, address=""))
                 inputs[receiver].append(
-                    InputChannel(channel=channel, sender=sender, slot=NO_SLOT, port=edge.port, schema=schema)
+                    InputChannel(
+                        channel=channel,
+                        sender=sender,
+                        slot=NO_SLOT,
+                        port=edge.port,
+                        schema=schema,
+                        keys=edge.partitioning.keys if isinstance(edge.partitioning, Hash) else (),
+                        in_order=isinstance(edge.partitioning, Broadcast),
+                    )
                 )
             outputs[sender].append(
                 OutputEdge(
@@ -47,6 +55,8 @@ def execution(graph: JobGraph) -> tuple[Region, ...]:
                     channels=tuple(channels),
                     routing=routing,
                     schema=schema,
+                    target=target.chain[0].operator.uid,
+                    port=edge.port,
                 )
             )
     tasks = [

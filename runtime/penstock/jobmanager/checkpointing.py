@@ -53,11 +53,13 @@ class Checkpointing:
 
     def wakes(self) -> list[float]:
         """When `drive` or `give_up_late` may have something to do."""
-        times = [self._coordinator.next_trigger(), self._coordinator.deadline(), self._commit_repeat_at]
+        due = (self._coordinator.next_trigger(), self._coordinator.overtaking_due(), self._coordinator.deadline())
+        times = [*due, self._commit_repeat_at]
         return [time for time in times if time is not None]
 
     def drive(self, at: Moment) -> None:
         """Start what is due. Every region runs."""
+        self._overtake(at)
         due = self._coordinator.next_trigger()
         if self._regions.all_ended:
             self._drive_last(BarrierKind.FINAL, at)
@@ -154,9 +156,27 @@ class Checkpointing:
         for run in self._regions.runs:
             for slot in run.source_slots():
                 trigger = messages.Trigger(
-                    job=self._outbox.job, attempt=run.number, checkpoint=barrier.checkpoint, kind=kind
+                    job=self._outbox.job,
+                    attempt=run.number,
+                    checkpoint=barrier.checkpoint,
+                    kind=kind,
+                    overtakes=barrier.overtakes,
                 )
                 self._outbox.send(slot, trigger)
+
+    def _overtake(self, at: Moment) -> None:
+        """Alignment has had its time: let barriers pass by the rows that they wait behind."""
+        pending, due = self._coordinator.pending, self._coordinator.overtaking_due()
+        if pending is None or due is None or due > at.monotonic:
+            return
+        self._coordinator.overtake()
+        checkpoint = pending.barrier.checkpoint
+        self._outbox.note("debug", "checkpoint goes on unaligned", checkpoint=checkpoint)
+        for run in self._regions.runs:
+            for slot in run.placement:
+                self._outbox.send(
+                    slot, messages.Overtake(job=self._outbox.job, attempt=run.number, checkpoint=checkpoint)
+                )
 
     def _abort(self, given_up: GivenUp) -> None:
         self._outbox.delete(given_up.garbage)

@@ -27,6 +27,8 @@ class Barrier(msgspec.Struct, frozen=True):
 
     checkpoint: CheckpointId
     kind: BarrierKind = BarrierKind.CHECKPOINT
+    overtakes: bool = False
+    """Unaligned: it passes by the rows that wait in queues, and those become part of the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     triggered_us: int
     completed_us: int
     handles: tuple[StateHandle, ...]
+    unaligned: bool = False
+    """Barriers were allowed to overtake rows: some of its sections may be rows in flight."""
     counters: tuple[OperatorMetrics, ...] = ()
     """Rows that each operator had counted since the job was first started, over all restarts."""
 

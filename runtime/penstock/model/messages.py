@@ -33,6 +33,16 @@ class Trigger(Message, frozen=True, kw_only=True):
     attempt: Attempt
     checkpoint: CheckpointId
     kind: BarrierKind = BarrierKind.CHECKPOINT
+    overtakes: bool = False
+    """The barrier passes by rows that wait in queues, from the start."""
+
+
+class Overtake(Message, frozen=True, kw_only=True):
+    """To all slots: alignment takes too long; from now on the barrier passes by rows that wait in queues."""
+
+    job: JobId
+    attempt: Attempt
+    checkpoint: CheckpointId
 
 
 class Commit(Message, frozen=True, kw_only=True):
@@ -63,8 +73,8 @@ class Probe(Message, frozen=True, kw_only=True):
     """To a TaskManager: are you there? Nothing follows from it, but one that is gone is found out by it."""
 
 
-ToSlot = Deploy | Trigger | Commit | Abort
-ToTaskManager = Deploy | Trigger | Commit | Abort | Cancel | Probe
+ToSlot = Deploy | Trigger | Overtake | Commit | Abort
+ToTaskManager = Deploy | Trigger | Overtake | Commit | Abort | Cancel | Probe
 
 
 class Directed(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,10 @@ class CheckpointSettings(_Settings, frozen=True, kw_only=True):
     timeout_us: int = 600_000_000
     """A checkpoint older than this is given up; the job keeps running."""
 
+    alignment_timeout_us: int | None = 30_000_000
+    """When a checkpoint is not complete after this, its barriers overtake the rows that wait in queues, and those
+    rows become part of it. 0: always; None: never. Overtaking costs bytes, so a queue that moves gets its chance."""
+
     min_pause_us: int = 0
     """Least time between the end of one and the start of the next."""
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from penstock.model.handles import StateHandle
-from penstock.model.ids import Attempt, ChannelId, JobId, SlotId, SubtaskId
+from penstock.model.ids import Attempt, ChannelId, JobId, SlotId, SubtaskId, Uid
 from penstock.model.settings import JobSettings
 from penstock.model.specs import MAIN_OUTPUT, Operator, Partitioning, Schema
 
@@ -41,6 +41,10 @@ class OutputEdge(msgspec.Struct, frozen=True, kw_only=True):
     routing: tuple[int, ...] = ()
     """Hash only: key group -> index into `channels`."""
     schema: Schema
+    target: Uid
+    """The operator that takes the rows: the head of the receiving chain."""
+    port: int = 0
+    """Which of its inputs."""
 
 
 class InputChannel(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +56,10 @@ class InputChannel(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     """Which input of the head operator: union and joins have several."""
     schema: Schema
+    keys: tuple[str, ...] = ()
+    """Rows come by key group of these columns; empty: in another way."""
+    in_order: bool = False
+    """Barriers never overtake rows here: each receiver of a broadcast has read it up to a place of its own."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):

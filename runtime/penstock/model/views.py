@@ -46,6 +46,8 @@ class CheckpointView(msgspec.Struct, frozen=True, kw_only=True):
     acknowledged: int = 0
     subtasks: int = 0
     reason: str = ""
+    unaligned: bool = False
+    """Its barriers were allowed to overtake rows."""
     retained: bool = False
 
 

@@ -110,10 +110,15 @@ class Chain:
             nodes[producer].readers(output).gates.extend(leaving)
         self.head = nodes[0]
         self.nodes = tuple(self.head.walk())
+        self._by_uid = {node.description.uid: node for node in self.nodes}
         self.gates = tuple(gate for node in self.nodes for readers in node.outputs.values() for gate in readers.gates)
         # Asked at every turn, and most operators have nothing to say.
         self._paced = self._overriding("ready_in_us")
         self._timed = self._overriding("next_processing_time")
+
+    def node(self, uid: Uid) -> Node:
+        """An operator of the chain."""
+        return self._by_uid[uid]
 
     @property
     def full(self) -> bool:

@@ -15,19 +15,23 @@ import msgspec
 from penstock.checkpoint import state_objects
 from penstock.exchange import wire
 from penstock.exchange.channels import ReceiveChannel, SendChannel
-from penstock.exchange.gates import Gate
+from penstock.exchange.gates import Destination, Gate
 from penstock.exchange.partitioners import make_partitioner
 from penstock.exchange.ports import Buffer, Link, Transport
 from penstock.model import messages, tasks
 from penstock.model.clocks import Clock
+from penstock.model.counters import OperatorMetrics
 from penstock.model.elements import Barrier, Element
 from penstock.model.errors import FatalJobError, PenstockError, UserError
 from penstock.model.handles import StateHandle
 from penstock.model.ids import Attempt, ChannelId, CheckpointId, JobId, SlotId, SubtaskId, Uid
-from penstock.operators.base import OperatorContext, Snapshot
+from penstock.model.specs import Broadcast, Hash
+from penstock.operators.base import OperatorContext
 from penstock.state.key_groups import group_range
 from penstock.storage import ObjectStore
+from penstock.taskmanager import in_flight
 from penstock.taskmanager.chain import Chain, MakeOperator
+from penstock.taskmanager.in_flight import Snapshots
 from penstock.taskmanager.ports import Background
 from penstock.taskmanager.task import Outcome, RunningTask
 
@@ -79,11 +83,14 @@ class Slot:
         if self.failed or current is None or (message.job, message.attempt) != (current.job, current.attempt):
             return
         match message:
-            case messages.Trigger(checkpoint=checkpoint, kind=kind):
-                barrier = Barrier(checkpoint, kind)
+            case messages.Trigger(checkpoint=checkpoint, kind=kind, overtakes=overtakes):
+                barrier = Barrier(checkpoint, kind, overtakes)
                 for task in self._tasks:
                     if task.is_source:
                         self._guarded(partial(task.inject, barrier), task)
+            case messages.Overtake(checkpoint=checkpoint):
+                for task in self._tasks:
+                    task.let_overtake(checkpoint)
             case messages.Commit(checkpoint=checkpoint):
                 for task in self._tasks:
                     self._guarded(partial(task.chain.committed, checkpoint), task)
@@ -115,11 +122,14 @@ class Slot:
             waits.extend(wait for wait in (flush_wait, task.wait(now)) if wait is not None)
         for channel in self._send.values():
             worked = channel.pump() or worked
+        for task in self._tasks:
+            task.settle()
         return 0.0 if worked else min(waits, default=None)
 
     def _turn(self, task: RunningTask, now: float) -> Outcome | None:
         outcome = Outcome.WORKED
         try:
+            task.overtake()
             task.on_processing_time()
             for _ in range(STEPS_PER_TURN):
                 outcome = task.step(now)
@@ -140,7 +150,13 @@ class Slot:
         store = self._store = self._open_store(deployment.store)
         for task in deployment.tasks:
             for channel in task.inputs:
-                receiver = ReceiveChannel(channel.channel, channel.port, deployment.settings.exchange)
+                receiver = ReceiveChannel(
+                    channel.channel,
+                    channel.port,
+                    deployment.settings.exchange,
+                    keys=channel.keys,
+                    in_order=channel.in_order,
+                )
                 self._receive[channel.channel] = (receiver, wire.ElementCodec(channel.schema), channel.slot)
         for link, job, attempt, sender in self._early:
             self._admit(link, job, attempt, sender)
@@ -167,7 +183,8 @@ class Slot:
                 make_operator=self._make_operator,
                 make_context=partial(self._make_context, deployment, task),
             )
-            chain.open(restored[task.subtask])
+            states, rows = in_flight.split_off(restored[task.subtask])
+            chain.open(states)
             running.append(
                 RunningTask(
                     task.subtask,
@@ -177,6 +194,7 @@ class Slot:
                     max_rows=deployment.settings.exchange.batch_rows,
                     on_snapshot=self._take_snapshot,
                     on_ended=self._on_ended,
+                    restored=in_flight.waiting_rows(task, rows),
                 )
             )
         self._tasks = running
@@ -205,9 +223,15 @@ class Slot:
                 routing=edge.routing,
                 sender_index=task.subtask.index,
             )
-            gates.setdefault((edge.producer, edge.output), []).append(
-                Gate(partitioner, channels, self._clock.monotonic)
+            destination = Destination(
+                operator=edge.target,
+                port=edge.port,
+                keys=edge.partitioning.keys if isinstance(edge.partitioning, Hash) else (),
+                first=edge.channels[0].receiver.index,
+                in_order=isinstance(edge.partitioning, Broadcast),
             )
+            gate = Gate(partitioner, channels, self._clock.monotonic, destination)
+            gates.setdefault((edge.producer, edge.output), []).append(gate)
         return gates
 
     def _make_send_channel(
@@ -282,12 +306,13 @@ class Slot:
 
     # ------------------------------------------------------------ snapshots, end, failure
 
-    def _take_snapshot(self, task: RunningTask, barrier: Barrier, snapshots: list[tuple[Uid, Snapshot]]) -> None:
+    def _take_snapshot(
+        self, task: RunningTask, barrier: Barrier, snapshots: Snapshots, counters: tuple[OperatorMetrics, ...]
+    ) -> None:
         deployment, store = self._deployment, self._store
         if deployment is None or store is None:
             return
         attempt, subtask, checkpoint = deployment.attempt, task.subtask, barrier.checkpoint
-        counters = task.counters()
 
         def upload() -> StateHandle:
             sections = [(uid, section) for uid, snapshot in snapshots for section in snapshot()]

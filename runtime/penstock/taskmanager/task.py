@@ -1,26 +1,30 @@
 """One running subtask: takes elements from its channels, or rows from its source, and drives its chain.
 
-Owns: which channel is read next, alignment, event time of the subtask.
+Owns: which channel is read next, alignment, event time of the subtask, its part of the checkpoint under way.
 Does not own: the network, uploads, the loop. `step` does one piece of work and never waits.
-Invariant: barriers, watermarks and rows are handled one at a time on one thread, in the order of their channel.
+Invariant: barriers, watermarks and rows are handled one at a time on one thread, in the order of their channel; but a
+barrier that overtakes is handled as soon as it is there, even when outputs are full. Restored rows come before all.
 """
 
 import enum
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
 
 from penstock.checkpoint.alignment import Aligned, Aligner, Stale
 from penstock.exchange.channels import ReceiveChannel
 from penstock.model.clocks import MAX_WATERMARK, MIN_WATERMARK, Clock
 from penstock.model.counters import OperatorMetrics
 from penstock.model.elements import Barrier, BarrierKind, Batch, EndOfInput, Idleness, Watermark
-from penstock.model.ids import ChannelId, CheckpointId, SubtaskId, Uid
+from penstock.model.ids import ChannelId, CheckpointId, SubtaskId
 from penstock.model.messages import TaskMetrics
-from penstock.operators.base import Snapshot
 from penstock.operators.sources import SourceOperator
 from penstock.operators.valve import Valve, ValveChange
 from penstock.taskmanager.chain import Chain
+from penstock.taskmanager.in_flight import Cut, Snapshots, Waiting
 
-TakeSnapshot = Callable[["RunningTask", Barrier, list[tuple[Uid, Snapshot]]], None]
+TakeSnapshot = Callable[["RunningTask", Barrier, Snapshots, tuple[OperatorMetrics, ...]], None]
 
 
 class Outcome(enum.Enum):
@@ -46,6 +50,7 @@ class RunningTask:
         max_rows: int,
         on_snapshot: TakeSnapshot,
         on_ended: Callable[[SubtaskId], None],
+        restored: Iterable[Waiting] = (),
     ) -> None:
         self.subtask, self.chain = subtask, chain
         self.ended = False
@@ -54,6 +59,10 @@ class RunningTask:
         self._on_snapshot, self._on_ended = on_snapshot, on_ended
         self._aligner = Aligner(channel.id for channel in inputs)
         self._valve: Valve[ChannelId] = Valve(channel.id for channel in inputs)
+        self._restored = deque(restored)
+        self._cut: Cut | None = None
+        self._overtaking = CheckpointId(0)
+        """The JobManager has said that barriers of this checkpoint overtake."""
         self._next_input = 0
         self._open_inputs = len(self._inputs)
         self._last_barrier = CheckpointId(0)
@@ -77,11 +86,18 @@ class RunningTask:
         if self._blocked_since is not None:
             self._blocked_seconds += now - self._blocked_since
             self._blocked_since = None
-        worked = self._read_source(now) if self._source is not None else self._take_element()
+        worked = self._work(now)
         if worked:
             self._busy_seconds += self._clock.monotonic() - now
             return Outcome.WORKED
         return Outcome.STARVED
+
+    def _work(self, now: float) -> bool:
+        if self._restored:
+            rows = self._restored.popleft()
+            self.chain.node(rows.operator).receive(rows.frame, rows.port)
+            return True
+        return self._read_source(now) if self._source is not None else self._take_element()
 
     def wait(self, now: float) -> float | None:
         """Seconds until this task wants a step without being told that input, or room for output, came."""
@@ -184,18 +200,74 @@ class RunningTask:
         if barrier.checkpoint <= self._last_barrier or self._source is None:
             return
         self._last_barrier = barrier.checkpoint
-        self._on_snapshot(self, barrier, self.chain.barrier(barrier))
+        self._begin_cut(barrier)
         if barrier.kind is BarrierKind.STOP:
             self._source.stop_emitting()
 
     def abort(self, checkpoint: CheckpointId) -> None:
-        """The checkpoint was given up: read blocked channels again."""
+        """The checkpoint was given up: read blocked channels again, and write nothing for it."""
         self._aligner.abort(checkpoint)
+        if self._cut is not None and self._cut.barrier.checkpoint <= checkpoint:
+            self._cut.drop()
+            self._cut = None
+
+    def let_overtake(self, checkpoint: CheckpointId) -> None:
+        """From now on barriers of this checkpoint overtake, also the one that waits at our own outputs."""
+        self._overtaking = checkpoint
+        if self._cut is not None and self._cut.barrier.checkpoint == checkpoint:
+            self._cut.overtake(self.chain.gates)
+
+    def overtake(self) -> None:
+        """Once a turn, whether or not outputs have room: a barrier that overtakes does not wait for its place."""
+        barrier = self._overtaking_barrier()
+        if barrier is None:
+            return
+        blocked = self._aligner.blocked if self._aligner.pending == barrier.checkpoint else ()
+        if any(channel.in_order and channel.id not in blocked for channel in self._inputs):
+            return
+        delivered = self._aligner.overtake(barrier)
+        if delivered is None:
+            for channel in self._inputs:
+                channel.announced = None
+            return
+        passed = [channel for channel in self._inputs if channel.id not in delivered]
+        for channel in passed:
+            channel.capture(barrier.checkpoint)
+        self._begin_cut(msgspec.structs.replace(barrier, overtakes=True), passed)
+
+    def settle(self) -> None:
+        """Write our part of the checkpoint once it is whole."""
+        cut = self._cut
+        if cut is not None and cut.complete(self.chain.gates):
+            self._cut = None
+            head = self.chain.head
+            snapshots = cut.release(self.subtask, head.description.uid, head.context.max_parallelism)
+            self._on_snapshot(self, cut.barrier, snapshots, cut.counters)
+
+    def _overtaking_barrier(self) -> Barrier | None:
+        """The newest barrier that must not wait: it came as such, or the JobManager has run out of patience."""
+        pending = self._aligner.pending_barrier
+        found = [channel.announced for channel in self._inputs if channel.announced is not None]
+        if pending is not None and (pending.overtakes or pending.checkpoint == self._overtaking):
+            found.append(pending)
+        elif self._overtaking and any(channel.holds(self._overtaking) for channel in self._inputs):
+            found.append(Barrier(self._overtaking))
+        return max(found, key=lambda barrier: barrier.checkpoint, default=None)
+
+    def _begin_cut(self, barrier: Barrier, recording: Sequence[ReceiveChannel] = ()) -> None:
+        if self._cut is not None:
+            self._cut.drop()
+        snapshots = self.chain.barrier(barrier)
+        self._cut = Cut(
+            barrier, snapshots, self.counters(), [(each, each.keys) for each in recording], tuple(self._restored)
+        )
+        if barrier.overtakes or barrier.checkpoint == self._overtaking:
+            self._cut.overtake(self.chain.gates)
 
     def _on_barrier(self, channel: ReceiveChannel, barrier: Barrier) -> None:
         match self._aligner.on_barrier(channel.id, barrier):
             case Aligned(aligned):
-                self._on_snapshot(self, aligned, self.chain.barrier(aligned))
+                self._begin_cut(aligned)
             case Stale(stale, forward=True):
                 self.chain.control(stale)
 

@@ -189,6 +189,7 @@ def _draw_settings(rng: random.Random) -> JobSettings:
         checkpoint=CheckpointSettings(
             interval_us=rng.choice((50_000, 150_000, 400_000)),
             timeout_us=rng.choice((150_000, 600_000, 2_000_000)),
+            alignment_timeout_us=rng.choice((None, 0, 5_000, 50_000)),
             min_pause_us=rng.choice((0, 20_000)),
             retained=rng.choice((1, 2, 3)),
             tolerated_failures=rng.choice((0, 2, 1000)),

@@ -23,13 +23,14 @@ from penstock.jobmanager.jobs import Job
 from penstock.model.elements import Barrier, Element
 from penstock.model.errors import PenstockError
 from penstock.model.handles import Redistribution
-from penstock.model.ids import Attempt, ChannelId, CheckpointId, JobId, SlotId, Uid
+from penstock.model.ids import Attempt, ChannelId, CheckpointId, JobId, SlotId
 from penstock.operators.base import Snapshot
 from penstock.operators.keyed_calls import EVENT_TIMERS
 from penstock.operators.process import ProcessOperator
 from penstock.operators.sinks import SinkOperator
 from penstock.operators.sources import SourceOperator
 from penstock.storage import ObjectStore, UnknownResultError
+from penstock.taskmanager.in_flight import Snapshots
 from penstock.taskmanager.slot import Slot
 from penstock.taskmanager.task import RunningTask
 
@@ -68,7 +69,7 @@ def skip_alignment() -> Patch:
 def acknowledge_before_upload() -> Patch:
     """The handle is sent while the object is still on its way."""
 
-    def take(self: Slot, task: RunningTask, barrier: Barrier, snapshots: list[tuple[Uid, Snapshot]]) -> None:
+    def take(self: Slot, task: RunningTask, barrier: Barrier, snapshots: Snapshots, _: object) -> None:
         deployment, store = self._deployment, self._store
         assert deployment is not None
         assert store is not None

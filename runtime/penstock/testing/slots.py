@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
 from penstock.model.ids import SlotId
-from penstock.model.messages import Abort, Commit, Deploy, FromSlot, SlotInfo, SlotReady, ToSlot, Trigger
+from penstock.model.messages import Abort, Commit, Deploy, FromSlot, Overtake, SlotInfo, SlotReady, ToSlot, Trigger
 from penstock.storage import ObjectStore
 from penstock.taskmanager.chain import MakeOperator
 from penstock.taskmanager.slot import Slot
@@ -189,5 +189,5 @@ def _label(message: ToSlot) -> str:
     match message:
         case Deploy(deployment=deployment):
             return f"gets Deploy attempt={deployment.attempt}"
-        case Trigger() | Commit() | Abort():
+        case Trigger() | Overtake() | Commit() | Abort():
             return f"gets {type(message).__name__} checkpoint={message.checkpoint} attempt={message.attempt}"

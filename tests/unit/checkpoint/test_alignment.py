@@ -78,6 +78,33 @@ def test_reading_a_blocked_or_foreign_channel_is_an_error(channel: ChannelId) ->
         aligner.on_barrier(channel, barrier(1))
 
 
+def test_a_barrier_that_overtakes_opens_all_channels_and_is_not_awaited_again() -> None:
+    aligner = Aligner([A, B, C])
+    aligner.on_barrier(A, barrier(1))
+    assert aligner.overtake(barrier(1)) == {A}
+    assert aligner.blocked == set()
+    assert aligner.pending is None
+    assert aligner.overtake(barrier(1)) is None
+    assert aligner.on_barrier(B, barrier(1)) == Stale(barrier(1), forward=False)
+    assert aligner.on_barrier(B, barrier(2)) == Blocked(barrier(2))
+
+
+def test_a_newer_barrier_overtakes_an_older_alignment() -> None:
+    aligner = Aligner([A, B])
+    aligner.on_barrier(A, barrier(1))
+    assert aligner.overtake(barrier(2)) == set()
+    assert aligner.blocked == set()
+
+
+def test_a_barrier_that_is_behind_overtakes_nothing() -> None:
+    aligner = Aligner([A, B])
+    aligner.abort(CheckpointId(1))
+    assert aligner.overtake(barrier(1)) is None
+    aligner.on_barrier(A, barrier(3))
+    assert aligner.overtake(barrier(2)) is None
+    assert aligner.blocked == {A}
+
+
 @settings(deadline=None)
 @given(data=st.data())
 def test_no_row_crosses_an_aligned_barrier_and_none_is_passed_on_twice(data: st.DataObject) -> None:

@@ -69,6 +69,35 @@ def test_the_manifest_is_given_out_once_when_all_have_acknowledged() -> None:
     assert collect(coordinator) is None
 
 
+def test_barriers_overtake_after_the_alignment_has_had_its_time() -> None:
+    coordinator = started(CheckpointSettings(alignment_timeout_us=2_000_000))
+    assert coordinator.overtaking_due() == 2.0
+    coordinator.overtake()
+    assert coordinator.overtaking_due() is None
+    acknowledge(coordinator)
+    manifest = collect(coordinator)
+    assert manifest is not None
+    assert manifest.unaligned
+    assert coordinator.views()[-1].unaligned
+
+
+@pytest.mark.parametrize(
+    ("timeout_us", "kind"), [(None, CHECKPOINT), (1_000_000, STOP), (1_000_000, FINAL), (0, STOP)]
+)
+def test_some_barriers_never_overtake(timeout_us: int | None, kind: BarrierKind) -> None:
+    coordinator = started(CheckpointSettings(alignment_timeout_us=timeout_us), kind=kind)
+    assert coordinator.overtaking_due() is None
+    assert coordinator.pending is not None
+    assert not coordinator.pending.barrier.overtakes
+
+
+def test_without_patience_barriers_overtake_from_the_start() -> None:
+    coordinator = started(CheckpointSettings(alignment_timeout_us=0))
+    assert coordinator.overtaking_due() is None
+    assert coordinator.pending is not None
+    assert coordinator.pending.barrier.overtakes
+
+
 def test_subtasks_without_state_leave_no_trace_in_the_manifest() -> None:
     coordinator = started()
     for subtask in SUBTASKS:

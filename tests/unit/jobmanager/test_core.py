@@ -601,6 +601,20 @@ def test_a_checkpoint_that_takes_too_long_is_aborted_and_the_job_goes_on() -> No
     assert len(cluster.sent_of(messages.Abort)) == 2
 
 
+def test_all_slots_hear_when_barriers_may_overtake() -> None:
+    settings = CheckpointSettings(interval_us=1_000_000, timeout_us=30_000_000, alignment_timeout_us=2_000_000)
+    cluster = running(job_graph(checkpoint=settings))
+    cluster.wait(2.5)
+    assert not cluster.sent_of(messages.Overtake)
+    cluster.wait(1.0)
+    assert [directed.message for directed in cluster.sent_of(messages.Overtake)] == [
+        messages.Overtake(job=JOB, attempt=Attempt(1), checkpoint=CheckpointId(1))
+    ] * 2
+    assert cluster.core.checkpoints(JOB)[0].unaligned
+    cluster.wait(5.0)
+    assert len(cluster.sent_of(messages.Overtake)) == 2, "once is enough"
+
+
 def test_too_many_failed_checkpoints_restart_the_job() -> None:
     graph = job_graph(checkpoint=CheckpointSettings(interval_us=1_000_000, tolerated_failures=1))
     cluster = running(graph)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from penstock.exchange.channels import SendChannel
-from penstock.exchange.gates import Gate
+from penstock.exchange.gates import Destination, Gate
 from penstock.exchange.partitioners import ToOne
 from penstock.model import specs
 from penstock.model.clocks import SystemClock
@@ -58,7 +58,7 @@ class Outside:
         self.elements: list[Element] = []
         self.channel = SendChannel(ChannelId(0), ExchangeSettings(), deliver=self._deliver, writable=lambda: True)
         self.channel.add_credit(1_000_000)
-        self.gate = Gate(ToOne(), [self.channel], lambda: 0.0)
+        self.gate = Gate(ToOne(), [self.channel], lambda: 0.0, Destination(operator=Uid("next")))
 
     def _deliver(self, sequence: int, element: Element, size: int) -> int:
         self.elements.append(element)
