@@ -186,6 +186,6 @@ def _input_schema(task: Task, uid: Uid, port: int) -> Mapping[str, object]:
             if index == 0:
                 schema = next((channel.schema for channel in task.inputs if channel.port == port), ())
             else:
-                schema = task.chain[link.parent or 0].operator.output
+                schema = task.chain[link.parent or 0].operator.schema_of(link.output)
             return polars_schema(schema)
     return {}
