@@ -74,9 +74,12 @@ class Aggregation:
         except PolarsError as error:
             raise expression_error(error, frame, list(inputs), uid) from error
 
-    def relevant(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Prepared rows without those that cannot change the result."""
-        return self._deciding[0].deciding(rows) if self._deciding else rows
+    def relevant(self, parts: Sequence[tuple[int, pl.DataFrame]]) -> Sequence[tuple[int, pl.DataFrame]]:
+        """Prepared rows by pane, without those that cannot change the result."""
+        if self._deciding is None or not parts:
+            return parts
+        panes, rows = zip(*parts, strict=True)
+        return list(zip(panes, self._deciding[0].deciding(rows), strict=True))
 
     def fold(self, groups: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
         """Partial results of each group of prepared rows, each key once."""
@@ -92,6 +95,18 @@ class Aggregation:
     def merge(self, groups: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
         """Fewer partial results of each group, each key once. Of equal times, earlier rows count as earlier."""
         return self._reduce(groups, dense_counts.add_up, self._deciding and self._deciding[1], self._merge)
+
+    def merge_windows(self, windows: Sequence[Sequence[pl.DataFrame]]) -> tuple[pl.DataFrame, dense_counts.Lengths]:
+        """The partial results of windows, all in one frame, each key once in each; and how long each is."""
+        if all(len(frames) == 1 for frames in windows):
+            merged = [frames[0] for frames in windows]
+        else:
+            summed = dense_counts.add_up(windows, self.keys[0], self._row_count) if self._row_count else None
+            if summed is not None:
+                return summed
+            merged = self.merge([pl.concat(frames) for frames in windows])
+        lengths = np.array([frame.height for frame in merged])
+        return merged[0] if len(merged) == 1 else pl.concat(merged, rechunk=True), lengths
 
     def results(self, partials: pl.DataFrame) -> list[pl.Series]:
         """The output columns. Most are a partial column as it is, and windows are small: a query costs more."""
@@ -109,9 +124,9 @@ class Aggregation:
         """Small groups share the calls, which cost as much as some thousand rows; large ones stay in the cache."""
         if len(groups) > 1 and sum(group.height for group in groups) > _SHARED_ROWS * len(groups):
             return [reduced for group in groups for reduced in self._reduce([group], count, deciding, expressions)]
-        counted = count(groups, self.keys[0], self._row_count) if self._row_count else None
+        counted = count([[group] for group in groups], self.keys[0], self._row_count) if self._row_count else None
         if counted is not None:
-            return counted
+            return _cut(*counted)
         if deciding and len(groups) <= _FEW_GROUPS:
             decided = [deciding.partial(group) for group in groups]
             if (known := [partial for partial in decided if partial is not None]) and len(known) == len(groups):
@@ -122,8 +137,7 @@ class Aggregation:
         rows = pl.concat(groups).hstack([pl.Series(_GROUP, numbers)])
         made = rows.group_by([_GROUP, *self.keys], maintain_order=True).agg(expressions)
         lengths = np.bincount(made.get_column(_GROUP).to_numpy(), minlength=len(groups))
-        starts, made = np.cumsum(lengths) - lengths, made[[*self.keys, *self.partial_columns]]
-        return [made.slice(start, length) for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)]
+        return _cut(made[[*self.keys, *self.partial_columns]], lengths)
 
     def _group(self, frame: pl.DataFrame, expressions: Sequence[pl.Expr]) -> pl.DataFrame:
         return frame.group_by(self.keys).agg(expressions) if self.keys else frame.select(expressions)
@@ -171,6 +185,11 @@ class Aggregation:
         self._inputs[custom.input.encode()] = Column.of(value, name=custom.input)
         fold, merge = (tuple(Column.of(each).expression for each in side) for side in (custom.fold, custom.merge))
         return Parts(fold=fold, lift=None, merge=merge, finish=Column.of(custom.finish).expression)
+
+
+def _cut(frame: pl.DataFrame, lengths: dense_counts.Lengths) -> list[pl.DataFrame]:
+    starts = np.cumsum(lengths) - lengths
+    return [frame.slice(start, length) for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)]
 
 
 def _only_counts_rows(keys: Sequence[str], aggregates: Sequence[specs.Aggregate]) -> bool:

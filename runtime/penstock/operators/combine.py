@@ -44,9 +44,10 @@ class Combine(Operator):
             panes = (times - self._panes.offset) // self._panes.length * self._panes.length + self._panes.offset
             self._emit(self._aggregation.lift(rows), panes)
             return
-        for pane, part in cut(rows, times, self._panes.length, self._panes.offset):
-            self._bins.add(pane, self._aggregation.relevant(part))
-            self._rows_in[pane] += part.height
+        parts = cut(rows, times, self._panes.length, self._panes.offset)
+        self._rows_in.update({pane: part.height for pane, part in parts})
+        for pane, part in self._aggregation.relevant(parts):
+            self._bins.add(pane, part)
         if self._bins.rows >= _HOLD_ROWS:
             self._flush()
 

@@ -6,12 +6,15 @@ find them is one look at one column. They are kept, not folded batch by batch.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from penstock.model import specs
+
+_FEW_GROUPS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,17 @@ class Bound:
             return np.flatnonzero((values == bound).fill_null(False).to_numpy())
         numbers = values.to_numpy()
         return np.flatnonzero(numbers == (numbers.max() if self.largest else numbers.min()))
+
+    def mask(
+        self, rows: pl.DataFrame, starts: npt.NDArray[np.intp], lengths: npt.NDArray[np.intp]
+    ) -> npt.NDArray[np.bool_] | None:
+        """Which rows have it, in each group of rows for itself; None where that cannot be found this way."""
+        values = rows.get_column(self.column)
+        if values.null_count() or not (values.dtype.is_integer() or values.dtype.is_temporal()):
+            return None
+        numbers = values.to_numpy()
+        bounds = (np.maximum if self.largest else np.minimum).reduceat(numbers, starts)
+        return np.asarray(numbers == np.repeat(bounds, lengths))
 
 
 def bound_of(aggregate: specs.Aggregate) -> tuple[bytes, bool] | None:
@@ -71,8 +85,21 @@ class Extremes:
         """Each once."""
         return list(dict.fromkeys(column.bound for column in self.columns))
 
-    def deciding(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The rows that have one of the bounds; all of them where one cannot be found."""
+    def deciding(self, groups: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+        """The rows of each group that have one of the bounds; all of them where one cannot be found."""
+        if len(groups) <= _FEW_GROUPS:
+            return [self._deciding(group) for group in groups]
+        lengths = np.array([group.height for group in groups])
+        rows, starts = pl.concat(groups), np.cumsum(lengths) - lengths
+        masks = [mask for bound in self.bounds if (mask := bound.mask(rows, starts, lengths)) is not None]
+        if len(masks) < len(self.bounds):
+            return [self._deciding(group) for group in groups]
+        numbers = np.flatnonzero(np.logical_or.reduce(masks))
+        borders = np.searchsorted(numbers, [*starts, rows.height]).tolist()
+        found = rows[numbers]
+        return [found.slice(start, end - start) for start, end in pairwise(borders)]
+
+    def _deciding(self, rows: pl.DataFrame) -> pl.DataFrame:
         found = self._hits(rows)
         if found is None:
             return rows

@@ -63,8 +63,9 @@ class WindowAggregate(Operator):
         else:
             times = self._times(frame)
             rows = self._aggregation.prepare(frame, times, self.context.uid)
-        for pane, part in cut(rows, times, self._panes.length, self._panes.offset):
-            self._add(pane, part)
+        parts = [part for part in cut(rows, times, self._panes.length, self._panes.offset) if self._is_open(*part)]
+        for pane, part in parts if self._spec.input_is_partial else self._aggregation.relevant(parts):
+            self._bins.add(pane, part)
         self.context.counters.state_rows = self._bins.rows
 
     def _times(self, frame: pl.DataFrame) -> npt.NDArray[np.int64]:
@@ -74,13 +75,14 @@ class WindowAggregate(Operator):
         now = max(self.context.clock.now_us(), self._watermark + 1)
         return np.full(frame.height, now, np.int64)
 
-    def _add(self, pane: int, rows: pl.DataFrame) -> None:
+    def _is_open(self, pane: int, rows: pl.DataFrame) -> bool:
+        """Whether a window of the pane will still fire; if not, the rows are late."""
         end = self._panes.next_end(pane, self._watermark)
         if end is not None:
-            self._bins.add(pane, rows if self._spec.input_is_partial else self._aggregation.relevant(rows))
             self._next_end = end if self._next_end is None else min(self._next_end, end)
         elif self._panes.window_ends(pane):
             self.context.counters.late_rows += rows.height
+        return end is not None
 
     # ------------------------------------------------------------ time passes
 
@@ -240,12 +242,9 @@ class _Complete:
 
     def merged(self, aggregation: Aggregation) -> tuple[pl.DataFrame, npt.NDArray[np.int64]]:
         """All of them in one frame, each key once in each window, and the end of each row's window."""
-        several = [pl.concat(frames) for _, frames in self._windows if len(frames) > 1]
-        merged = iter(aggregation.merge(several)) if several else iter(())
-        partials = [frames[0] if len(frames) == 1 else next(merged) for _, frames in self._windows]
-        ends = np.array([end for end, _ in self._windows], np.int64)
-        whole = partials[0] if len(partials) == 1 else pl.concat(partials, rechunk=True)
-        return whole, np.repeat(ends, [partial.height for partial in partials])
+        ends, frames = zip(*self._windows, strict=True)
+        merged, lengths = aggregation.merge_windows(frames)
+        return merged, np.repeat(np.array(ends, np.int64), lengths)
 
 
 def cut_by_pane(partials: pl.DataFrame) -> list[tuple[int, pl.DataFrame]]:
