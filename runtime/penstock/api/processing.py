@@ -17,6 +17,8 @@ def process_spec(
     keys: tuple[str, ...],
     schema: pl.Schema,
     event_time: specs.EventTime | None,
+    on_error: str,
+    tags: tuple[str, ...],
     name: str,
     where: str,
 ) -> tuple[specs.Process, pl.Schema]:
@@ -54,5 +56,7 @@ def process_spec(
         states=description.states,
         event_time=event_time,
         output=schemas.fields(output_columns),
+        on_error=on_error,
+        tags=tags,
     )
     return spec, output_columns

@@ -6,16 +6,17 @@ from typing import Any
 import polars as pl
 
 from penstock.api import changes as updating
-from penstock.api import checks, connections, expressions, functions, places, processing, relations, row_types
+from penstock.api import checks, connections, expressions, function_verbs, places, relations
 from penstock.api.aggregates import AggregateCall
 from penstock.api.building import GraphBuilder, Input, Options, options_or_columns
 from penstock.api.expressions import IntoExpression
 from penstock.api.times import SideStream, StreamTime
 from penstock.api.windowed import WindowedStream
 from penstock.api.windows import Duration
-from penstock.model import schemas, specs
+from penstock.model import specs
 from penstock.model.errors import UserError
 from penstock.model.ids import Uid
+from penstock.operators import failures
 
 
 class DataStream:
@@ -58,6 +59,22 @@ class DataStream:
         if side is None:
             raise checks.unknown_side_output(name, self._sides, where=where)
         return DataStream(self._builder, self._uid, side.schema, side.time, output=name)
+
+    def dead_letters(self) -> "DataStream":
+        """Rows for which the function before failed, when it was told `on_error="dead_letter"`.
+
+        Columns: `time`, `operator`, `function`, `error` (its type), `message`, and `row`, the whole row as JSON. They
+        are the same for all operators: `a.dead_letters().union(b.dead_letters())` may go to one sink.
+        """
+        where = places.caller()
+        if failures.DEAD_LETTERS not in self._sides:
+            raise UserError(
+                "P024",
+                "dead_letters: the operator puts no failed rows aside",
+                where=where,
+                fix='tell it to: on_error="dead_letter"',
+            )
+        return self.side_output(failures.DEAD_LETTERS)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}: {kind}" for name, kind in self.schema.items())
@@ -248,52 +265,54 @@ class DataStream:
         function: Callable[..., Any],
         *,
         output: Any = None,
+        on_error: str = "stop",
         uid: str | None = None,
         name: str | None = None,
         parallelism: int | None = None,
     ) -> "DataStream":
-        """Call a function for each row; its parameters are named like the columns it needs. One row out each."""
+        """Call a function for each row; its parameters are named like the columns it needs. One row out each.
+
+        `on_error` says what happens to a row for which it raises: `stop` the job (it restarts), `dead_letter`
+        (see `dead_letters`), or `drop`; the last two count it.
+        """
         options = Options(uid=uid, name=name, parallelism=parallelism)
-        return self._map("map", function, output, options, places.caller())
+        return function_verbs.map_rows(
+            self, "map", function, output, options, on_error=on_error, where=places.caller()
+        )
 
     def flat_map(
         self,
         function: Callable[..., Any],
         *,
         output: Any = None,
+        on_error: str = "stop",
         uid: str | None = None,
         name: str | None = None,
         parallelism: int | None = None,
     ) -> "DataStream":
-        """Call a function for each row; it yields any number of rows."""
+        """Call a function for each row; it yields any number of rows, all or, when it raises, none."""
         options = Options(uid=uid, name=name, parallelism=parallelism)
-        return self._map("flat_map", function, output, options, places.caller())
+        return function_verbs.map_rows(
+            self, "flat_map", function, output, options, on_error=on_error, where=places.caller()
+        )
 
     def map_batches(
         self,
         function: Callable[[pl.DataFrame], pl.DataFrame],
         *,
         output: Any = None,
+        on_error: str = "stop",
         uid: str | None = None,
         name: str | None = None,
         parallelism: int | None = None,
     ) -> "DataStream":
-        """Call a function for each batch: a Polars DataFrame in, one with the columns of `output` out."""
-        where = places.caller()
+        """Call a function for each batch: a Polars DataFrame in, one with the columns of `output` out.
+
+        With `on_error` other than `stop`, a batch for which it raises is tried again in halves, down to the rows
+        that fail alone.
+        """
         options = Options(uid=uid, name=name, parallelism=parallelism)
-        operator_name = self._builder.next_name("map_batches", options)
-        called = functions.per_batch(function, name=operator_name, where=where)
-        if output is None:
-            raise UserError(
-                "P016",
-                f'operator "{operator_name}": which columns {called.name} gives is not known',
-                where=where,
-                fix="give output=: a schema, or the stream's own .schema if they stay as they are",
-            )
-        schema = row_types.schema_of(output, where=where)
-        spec = specs.MapBatches(function=called, output=schemas.fields(schema))
-        time = self._time_if_in(schema, "map_batches", where)
-        return self._add("map_batches", spec, schema, options, where=where, time=time, default_name=called.name)
+        return function_verbs.map_batches(self, function, output, options, on_error=on_error, where=places.caller())
 
     def process(
         self,
@@ -391,15 +410,6 @@ class DataStream:
         )
         return DataStream(self._builder, uid, schema, time or self._time, sides=sides, changes=changes)
 
-    def _map(self, verb: str, function: Callable[..., Any], output: Any, options: Options, where: str) -> "DataStream":
-        flat = verb == "flat_map"
-        operator_name = self._builder.next_name(verb, options)
-        called = functions.per_record(function, self.schema, name=operator_name, where=where)
-        schema = functions.output_schema(function, output, many=flat, name=operator_name, where=where)
-        spec = specs.Map(function=called, flat=flat, output=schemas.fields(schema))
-        time = self._time_if_in(schema, verb, where)
-        return self._add(verb, spec, schema, options, where=where, time=time, default_name=called.name)
-
     def _window(
         self, assigner: specs.Tumbling | specs.Sliding, *, keys: tuple[str, ...], where: str
     ) -> "WindowedStream":
@@ -449,24 +459,28 @@ class KeyedStream(DataStream):
         function: Any,
         *,
         output: Any = None,
+        side_outputs: Mapping[str, Any] | None = None,
+        on_error: str = "stop",
         uid: str | None = None,
         name: str | None = None,
         parallelism: int | None = None,
     ) -> DataStream:
-        """Call a `KeyedProcessFunction`, with state and timers, for each row or each batch."""
-        where = places.caller()
+        """Call a `KeyedProcessFunction`, with state and timers, for each row or each batch.
+
+        `side_outputs={"tag": schema}` declares what the function puts out by `ctx.output("tag", row)`; read it with
+        `side_output("tag")`. `on_error`: see `map`; what a row had changed before it raised stays changed, so raise
+        first, and change state then.
+        """
         options = Options(uid=uid, name=name, parallelism=parallelism)
-        spec, schema = processing.process_spec(
+        return function_verbs.process_keyed(
+            self,
             function,
             output,
-            keys=self.keys,
-            schema=self.schema,
-            event_time=self.event_time,
-            name=self._builder.next_name("process", options),
-            where=where,
+            options,
+            side_outputs=side_outputs,
+            on_error=on_error,
+            where=places.caller(),
         )
-        time = self._time_if_in(schema, "process", where)
-        return self._add("process", spec, schema, options, where=where, time=time, default_name=spec.function.name)
 
 
 def _key_name(column: IntoExpression, where: str) -> str:

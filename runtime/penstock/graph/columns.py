@@ -87,6 +87,8 @@ def columns_needed(operator: specs.Operator, input_: Schema, needed: set[str], p
             return needed
         case specs.Union(columns=columns):
             return {column for column in columns if column in needed} or set(columns[:1])
+        case specs.Map(on_error="dead_letter") | specs.Process(on_error="dead_letter"):
+            return everything  # a dead letter holds the whole row
         case specs.Map(function=specs.Function(columns=tuple(columns))):
             return set(columns)
         case specs.WindowAggregate() if operator.side_outputs:

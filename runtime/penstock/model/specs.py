@@ -133,6 +133,8 @@ class Map(Spec, frozen=True, kw_only=True):
     function: Function
     flat: bool = False
     output: Schema
+    on_error: str = "stop"
+    """stop | dead_letter | drop: what happens to a row whose function fails."""
 
 
 class MapBatches(Spec, frozen=True, kw_only=True):
@@ -140,6 +142,7 @@ class MapBatches(Spec, frozen=True, kw_only=True):
 
     function: Function
     output: Schema
+    on_error: str = "stop"
 
 
 # ---------------------------------------------------------------- keyed
@@ -231,6 +234,9 @@ class Process(Spec, frozen=True, kw_only=True):
     states: tuple[StateField, ...] = ()
     event_time: EventTime | None = None
     output: Schema
+    on_error: str = "stop"
+    tags: tuple[str, ...] = ()
+    """Names of the side outputs that the function may use, also of those that nobody reads."""
 
 
 # ---------------------------------------------------------------- updating

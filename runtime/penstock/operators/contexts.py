@@ -17,10 +17,19 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
+def no_side_output(tag: str, _: Any) -> None:
+    """Where functions have none."""
+    raise UserError(
+        "P016",
+        f'there is no side output "{tag}" here',
+        fix="declare it where the function is used: process(function, side_outputs={...: schema})",
+    )
+
+
 class Context:
     """Where a function runs."""
 
-    __slots__ = ("_metrics", "_now", "parallelism", "subtask", "watermark")
+    __slots__ = ("_metrics", "_now", "_side", "parallelism", "subtask", "watermark")
 
     def __init__(
         self,
@@ -29,8 +38,10 @@ class Context:
         *,
         metrics: UserMetrics | None = None,
         now: Callable[[], int] = lambda: 0,
+        side: Callable[[str, Any], None] = no_side_output,
     ) -> None:
         self.subtask, self.parallelism = subtask, parallelism
+        self._side = side
         self._metrics = metrics or UserMetrics()
         self._now = now
         self.watermark = MIN_WATERMARK
@@ -40,6 +51,10 @@ class Context:
     def processing_time(self) -> int:
         """The wall clock, in microseconds."""
         return self._now()
+
+    def output(self, tag: str, row: Any) -> None:
+        """Put a row, a list of rows or a DataFrame out by the side output `tag`, declared with `side_outputs=`."""
+        self._side(tag, row)
 
     def counter(self, name: str) -> Counter:
         """A counter of this operator: `ctx.counter("retries").inc()`. Look it up in `open` and keep it."""
@@ -81,8 +96,9 @@ class KeyedContext(Context):
         decode: Callable[[pl.DataFrame], list[Any]],
         metrics: UserMetrics | None = None,
         now: Callable[[], int] = lambda: 0,
+        side: Callable[[str, Any], None] = no_side_output,
     ) -> None:
-        super().__init__(subtask, parallelism, metrics=metrics, now=now)
+        super().__init__(subtask, parallelism, metrics=metrics, now=now, side=side)
         self.key: Any = None
         """The value of the key column, or a tuple when there are several."""
         self.has_key = True

@@ -36,7 +36,7 @@ def make_operator(description: specs.Operator, context: OperatorContext) -> Oper
         case specs.MapBatches() as spec:
             return MapBatchesOperator(spec, load_function(spec.function, context))
         case specs.Process() as spec:
-            return ProcessOperator(spec, load_function(spec.function, context))
+            return ProcessOperator(spec, load_function(spec.function, context), description.side_outputs)
         case specs.WindowAggregate() as spec:
             return WindowAggregate(spec)
         case specs.Combine() as spec:

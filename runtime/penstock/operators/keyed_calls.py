@@ -7,6 +7,7 @@ Does not own: which rows the function is called with (operators.record_calls, op
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -16,9 +17,11 @@ from penstock.model import specs
 from penstock.model.handles import Redistribution
 from penstock.operators.base import OperatorContext, Output, Section, Snapshot
 from penstock.operators.contexts import KeyedContext
+from penstock.operators.failures import STOP, Failures
 from penstock.operators.keyed_states import KeyedStates, no_time
 from penstock.operators.loops import Loop
 from penstock.operators.rows import RowBuilder
+from penstock.operators.side_rows import SideRows
 from penstock.operators.user_errors import place, user_code
 from penstock.operators.user_functions import KeyedFunction
 from penstock.state.keys import KeyCodec
@@ -43,11 +46,16 @@ class KeyedCalls:
         rows: specs.Schema,
         context: OperatorContext,
         output: Output,
+        on_error: str = STOP,
+        sides: Sequence[specs.SideOutput] = (),
+        tags: Sequence[str] = (),
     ) -> None:
         where = place(context)
         self.operator, self.output, self.name = context, output, name
         self.rows = RowBuilder(rows, where=where, function=name)
         self.keys = KeyCodec(keys, where=where)
+        self.failures = Failures(on_error, context, output)
+        self.sides = SideRows(sides, output, declared=tags, where=where, function=name)
         self._function = function
         self._event = Timers(self.keys, max_parallelism=context.max_parallelism)
         self._processing = Timers(self.keys, max_parallelism=context.max_parallelism)
@@ -59,6 +67,7 @@ class KeyedCalls:
             decode=self.keys.decode,
             metrics=context.counters.user,
             now=context.clock.now_us,
+            side=self.sides.keep,
         )
         self.states = KeyedStates(function, self.keys, operator=context, context=self.context)
         self.ended = False
@@ -92,6 +101,11 @@ class KeyedCalls:
         self._event.merge()
         self._processing.merge()
 
+    def emit(self, frame: pl.DataFrame) -> None:
+        """What calls returned, and what they put out by side outputs."""
+        self.output.emit(frame)
+        self.sides.flush()
+
     def count(self) -> None:
         """After calls: how much state there is."""
         self.states.count()
@@ -118,9 +132,9 @@ class KeyedCalls:
         while (due := timers.next_time) is not None and due <= now:
             some = islice(self._due(timers, now), _TIMERS_PER_FRAME)
             made = self.rows.empty()
-            with user_code(self.operator, f"{self.name}.{method}", self._current_timer):
-                loop.run(self.context, some, made)
-            self.output.emit(self.rows.frame(made))
+            step = partial(loop.run, self.context, some, made)
+            self.failures.run(step, f"{self.name}.{method}", self._current_timer)
+            self.emit(self.rows.frame(made))
 
     def _due(self, timers: Timers, now: int) -> Iterator[tuple[Any, int]]:
         for time, key in timers.due(now):

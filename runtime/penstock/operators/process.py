@@ -62,15 +62,25 @@ class KeyedOperator(Operator):
 class ProcessOperator(KeyedOperator):
     """Runs a KeyedProcessFunction."""
 
-    def __init__(self, spec: specs.Process, function: KeyedProcessFunction) -> None:
-        self._spec, self._function = spec, function
+    def __init__(
+        self, spec: specs.Process, function: KeyedProcessFunction, sides: Sequence[specs.SideOutput] = ()
+    ) -> None:
+        self._spec, self._function, self._sides = spec, function, sides
 
     def open(self, context: OperatorContext, output: Output) -> None:
         """Bind the states and call the user's `open`."""
         super().open(context, output)
         spec, function = self._spec, self._function
         calls = KeyedCalls(
-            function, name=spec.function.name, keys=spec.keys, rows=spec.output, context=context, output=output
+            function,
+            name=spec.function.name,
+            keys=spec.keys,
+            rows=spec.output,
+            context=context,
+            output=output,
+            on_error=spec.on_error,
+            sides=self._sides,
+            tags=spec.tags,
         )
         self._rows: RecordCalls | BatchCalls
         if spec.per_batch:

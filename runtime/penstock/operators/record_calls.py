@@ -4,6 +4,7 @@ Owns: from a frame to the method's arguments, the key in front of each call, and
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import length_hint
 from typing import Any
 
@@ -14,7 +15,7 @@ from penstock.operators.event_times import event_times_us
 from penstock.operators.keyed_calls import KeyedCalls
 from penstock.operators.keyed_states import no_time
 from penstock.operators.loops import Loop
-from penstock.operators.user_errors import place, user_code
+from penstock.operators.user_errors import place
 from penstock.operators.user_functions import CONTEXT, ROW, parameter_names
 from penstock.state.columns import to_objects
 
@@ -52,19 +53,22 @@ class RecordCalls:
         calls.context._timestamp = calls.states.row_time = batch.timestamp
         rows = zip(batch.position, *columns, strict=True) if columns else batch.position
         made = calls.rows.empty()
-        with user_code(calls.operator, self._label, self._current_row):
-            self._loop.run(calls.context, rows, made)
+        # The loop goes on behind a row that failed: the iterator has passed it.
+        step = partial(self._loop.run, calls.context, iter(rows), made)
+        calls.failures.run(step, self._label, self._current_row, self._whole_row)
         self._batch = None
-        calls.output.emit(calls.rows.frame(made))
+        calls.emit(calls.rows.frame(made))
         calls.count()
 
     def _current_row(self) -> Mapping[str, object] | None:
         """What the method was called with when it raised."""
         if self._batch is None:
             return None
-        row = self._batch.frame.row(self._batch.index, named=True)
         shown = {*self._keys, *self._parameters}
-        return {name: value for name, value in row.items() if name in shown or ROW in shown}
+        return {name: value for name, value in self._whole_row().items() if name in shown or ROW in shown}
+
+    def _whole_row(self) -> Mapping[str, object]:
+        return {} if self._batch is None else self._batch.frame.row(self._batch.index, named=True)
 
 
 class BatchCalls:
@@ -89,14 +93,21 @@ class BatchCalls:
         context._timestamp = no_time
         calls.states.row_time = self._latest_time(frame)
         grouped = frame.sort(self._keys, maintain_order=True)
+        made: list[pl.DataFrame] = []
+
+        def call(part: pl.DataFrame) -> None:
+            result = self._method(context, part)
+            if result is not None:
+                made.append(calls.rows.conform(result))
+
         context.has_key = False
         try:
-            with user_code(calls.operator, self._label, lambda: {"rows": frame.height}):
-                result = self._method(context, grouped)
+            calls.failures.run_frame(call, grouped, self._label)
         finally:
             context.has_key = True
-        if result is not None:
-            calls.output.emit(calls.rows.conform(result))
+        for result in made:
+            calls.emit(result)
+        calls.sides.flush()
         calls.count()
 
     def _latest_time(self, frame: pl.DataFrame) -> Callable[[], int | None]:

@@ -194,3 +194,33 @@ def test_process_checks_what_it_is_given(bids):
 
     with pytest.raises(UserError, match='no column "prices"'):
         keyed.process(Wrong(), output={"x": int})
+
+
+def test_dead_letters_are_a_stream_of_their_own(bids):
+    made = bids.map(to_euros, on_error="dead_letter")
+    assert spec_of(made).on_error == "dead_letter"
+    assert made.dead_letters().columns == ["time", "operator", "function", "error", "message", "row"]
+    both = made.dead_letters().union(bids.flat_map(split, on_error="dead_letter").dead_letters())
+    both.write(ps.discard(), uid="letters")
+
+
+def test_dead_letters_that_were_not_asked_for_are_refused(bids):
+    with pytest.raises(UserError, match=r"(?s)P024 .*on_error=\"dead_letter\""):
+        bids.map(to_euros).dead_letters()
+    with pytest.raises(UserError, match=r"P016 .*on_error='ignore' is not a policy"):
+        bids.map(to_euros, on_error="ignore")
+
+
+def test_side_outputs_of_a_process_function_are_declared_with_their_columns(bids):
+    class Sorted(ps.KeyedProcessFunction):
+        def process(self, ctx: ps.KeyedContext, price: int) -> None:
+            ctx.output("dear" if price > 100 else "cheap", price)
+
+    made = bids.key_by("auction").process(
+        Sorted(), output={"price": int}, side_outputs={"dear": {"price": int}, "cheap": {"price": int}}
+    )
+    assert made.side_output("dear").schema == {"price": pl.Int64}
+    with pytest.raises(UserError, match=r'(?s)P024 .*"deer".*did you mean "dear"'):
+        made.side_output("deer")
+    with pytest.raises(UserError, match=r'P024 .*cannot be called "dead_letters"'):
+        bids.key_by("auction").process(Sorted(), output={"price": int}, side_outputs={"dead_letters": {"price": int}})

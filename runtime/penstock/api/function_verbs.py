@@ -1,0 +1,127 @@
+"""The verbs that take a user's function: `map`, `flat_map`, `map_batches`, `process`.
+
+Owns: from the function and its options to an operator of the graph, with its side outputs and its policy for rows
+that fail.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from penstock.api import functions, processing, row_types
+from penstock.api.building import Options
+from penstock.api.times import SideStream, StreamTime
+from penstock.model import schemas, specs
+from penstock.model.errors import UserError
+from penstock.operators import failures
+
+if TYPE_CHECKING:
+    from penstock.api.streams import DataStream, KeyedStream
+
+
+def map_rows(
+    stream: "DataStream",
+    verb: str,
+    function: Callable[..., Any],
+    output: Any,
+    options: Options,
+    *,
+    on_error: str,
+    where: str,
+) -> "DataStream":
+    """`map` and `flat_map`."""
+    flat = verb == "flat_map"
+    name = stream._builder.next_name(verb, options)
+    called = functions.per_record(function, stream.schema, name=name, where=where)
+    schema = functions.output_schema(function, output, many=flat, name=name, where=where)
+    sides = sides_of(stream, None, on_error, name=name, where=where)
+    spec = specs.Map(function=called, flat=flat, output=schemas.fields(schema), on_error=on_error)
+    time = stream._time_if_in(schema, verb, where)
+    return stream._add(verb, spec, schema, options, where=where, time=time, default_name=called.name, sides=sides)
+
+
+def map_batches(
+    stream: "DataStream",
+    function: Callable[[pl.DataFrame], pl.DataFrame],
+    output: Any,
+    options: Options,
+    *,
+    on_error: str,
+    where: str,
+) -> "DataStream":
+    """`map_batches`."""
+    name = stream._builder.next_name("map_batches", options)
+    called = functions.per_batch(function, name=name, where=where)
+    if output is None:
+        raise UserError(
+            "P016",
+            f'operator "{name}": which columns {called.name} gives is not known',
+            where=where,
+            fix="give output=: a schema, or the stream's own .schema if they stay as they are",
+        )
+    schema = row_types.schema_of(output, where=where)
+    sides = sides_of(stream, None, on_error, name=name, where=where)
+    spec = specs.MapBatches(function=called, output=schemas.fields(schema), on_error=on_error)
+    time = stream._time_if_in(schema, "map_batches", where)
+    return stream._add(
+        "map_batches", spec, schema, options, where=where, time=time, default_name=called.name, sides=sides
+    )
+
+
+def process_keyed(
+    stream: "KeyedStream",
+    function: Any,
+    output: Any,
+    options: Options,
+    *,
+    side_outputs: Mapping[str, Any] | None,
+    on_error: str,
+    where: str,
+) -> "DataStream":
+    """`process` of a keyed stream."""
+    name = stream._builder.next_name("process", options)
+    sides = sides_of(stream, side_outputs, on_error, name=name, where=where)
+    spec, schema = processing.process_spec(
+        function,
+        output,
+        keys=stream.keys,
+        schema=stream.schema,
+        event_time=stream.event_time,
+        on_error=on_error,
+        tags=tuple(side_outputs or ()),
+        name=name,
+        where=where,
+    )
+    time = stream._time_if_in(schema, "process", where)
+    return stream._add(
+        "process", spec, schema, options, where=where, time=time, default_name=spec.function.name, sides=sides
+    )
+
+
+def sides_of(
+    stream: "DataStream", declared: Mapping[str, Any] | None, on_error: str, *, name: str, where: str
+) -> dict[str, SideStream]:
+    """The side outputs of an operator: those that its function was given, and its dead letters."""
+    if on_error not in failures.POLICIES:
+        raise UserError(
+            "P016",
+            f'operator "{name}": on_error={on_error!r} is not a policy',
+            where=where,
+            fix='on_error="stop", "dead_letter" or "drop"',
+        )
+    sides = {}
+    for tag, columns in (declared or {}).items():
+        if not tag or tag == failures.DEAD_LETTERS:
+            raise UserError(
+                "P024",
+                f'operator "{name}": a side output cannot be called "{tag}"',
+                where=where,
+                fix="use another name",
+            )
+        schema = row_types.schema_of(columns, where=where)
+        sides[tag] = SideStream(schema, stream._time_if_in(schema, "side_output", where))
+    if on_error == failures.DEAD_LETTER:
+        time = StreamTime(kind="none", lost=f"dead letters of {name} have no event time")
+        sides[failures.DEAD_LETTERS] = SideStream(failures.DEAD_LETTER_SCHEMA, time)
+    return sides
