@@ -79,6 +79,9 @@ class Valve(Generic[InputId]):
         idle = bool(unfinished) and not active
         all_ended = bool(self._inputs) and not unfinished
         reached = MAX_WATERMARK if all_ended else min(active, default=self.watermark)
+        if reached == MAX_WATERMARK and any(each.watermark < MAX_WATERMARK for each in unfinished):
+            # Idle inputs are left out of time, but not of its end: what they still give would be late for everything.
+            reached = self.watermark
         change = ValveChange(
             watermark=reached if reached > self.watermark else None,
             idle=idle if idle != self.idle else None,

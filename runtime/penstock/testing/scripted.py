@@ -9,7 +9,7 @@ import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
@@ -244,6 +244,9 @@ class Captured:
 @dataclass(frozen=True)
 class Capture:
     """A sink as a program names it: `.write(Capture())`."""
+
+    takes_changelog: ClassVar[bool] = True
+    """Updates come as rows, each with what it does in a column `change`."""
 
     @property
     def connector(self) -> specs.Connector:

@@ -75,6 +75,28 @@ class StreamResult:
         """How far event time had come behind the rows of a sink, in microseconds, without the end of time."""
         return [event for event in self.events(name) if isinstance(event, int)]
 
+    def table(
+        self, name: str | None = None, *, keys: Sequence[str] | None = None, column: str = "change"
+    ) -> pl.DataFrame:
+        """What a changelog has come to: the rows that are left after all inserts, updates and deletes.
+
+        `keys`: the columns of which an update has the new row; None: deletes take back equal rows.
+        """
+        frame = self.frame if name is None else self[name]
+        columns = [each for each in frame.columns if each != column]
+        left: dict[Any, list[Any]] = {}
+        for change, row in zip(frame.get_column(column), frame.select(columns).iter_rows(named=True), strict=True):
+            key = tuple(str(row[each]) for each in (columns if keys is None else keys))
+            match change:
+                case "update":
+                    left[key] = [row]
+                case "delete":
+                    left[key].pop()
+                case _:
+                    left.setdefault(key, []).append(row)
+        rows = [row for each in left.values() for row in each]
+        return pl.DataFrame(rows, schema=frame.select(columns).schema)
+
     @property
     def late_rows(self) -> int:
         """Rows that came too late for their window, counted by all operators."""

@@ -109,3 +109,14 @@ def test_a_new_input_holds_time_and_the_removal_of_the_last_ends_nothing() -> No
     assert valve.remove("b") == ValveChange(watermark=9)
     assert valve.remove("a") == ValveChange()
     assert "a" not in valve
+
+
+def test_event_time_does_not_end_while_an_idle_input_may_still_give_rows() -> None:
+    valve: Valve[str] = Valve(["ending", "idle"])
+    for name in ("ending", "idle"):
+        valve.on_watermark(name, 5)
+        valve.on_idleness(name, True)
+    valve.on_watermark("ending", MAX_WATERMARK)
+    assert valve.on_idleness("ending", False) == ValveChange(idle=False)
+    assert valve.on_end("ending") == ValveChange(idle=True)
+    assert valve.on_end("idle") == ValveChange(watermark=MAX_WATERMARK, idle=False)

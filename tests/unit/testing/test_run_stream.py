@@ -179,3 +179,13 @@ def test_sources_that_are_not_replaced_are_read_as_they_are() -> None:
         flow.read(ps.items([1, 2, 3]), uid="numbers").write(ps.discard(), uid="sink")
 
     assert testing.run_stream(program).rows() == [(1,), (2,), (3,)]
+
+
+def test_a_changelog_comes_to_a_table() -> None:
+    def running(rows: ps.DataStream) -> ps.DataStream:
+        return rows.key_by("key").agg(n=ps.count(), total=ps.sum("x"))
+
+    rows = testing.source([{"key": number % 2, "x": number} for number in range(6)], batch_rows=2)
+    result = testing.run_stream(running, {"rows": rows}, crash_after=3)
+    testing.assert_rows(result.table(keys=["key"]), [(0, 3, 6), (1, 3, 9)])
+    assert result.frame["change"].to_list().count("update") == 4
