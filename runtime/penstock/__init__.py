@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         when,
     )
 
-    from penstock.api import DataStream, Flow, KeyedStream, WindowedStream, sliding, tumbling
+    from penstock.api import DataStream, Flow, KeyedStream, WindowedStream, session, sliding, tumbling
     from penstock.api.aggregates import (
         MergeableAggregate,
         approx_count_distinct,
@@ -73,7 +73,7 @@ _HOMES = {
         "all_horizontal", "any_horizontal", "coalesce", "col", "concat_str", "lit", "max_horizontal",
         "mean_horizontal", "min_horizontal", "sum_horizontal", "when",
     ),
-    "penstock.api": ("DataStream", "Flow", "KeyedStream", "WindowedStream", "sliding", "tumbling"),
+    "penstock.api": ("DataStream", "Flow", "KeyedStream", "WindowedStream", "session", "sliding", "tumbling"),
     "penstock.api.aggregates": (
         "MergeableAggregate", "all", "any", "approx_count_distinct", "collect_list", "count", "count_distinct",
         "first", "last", "max", "max_by", "mean", "min", "min_by", "quantile", "std", "sum", "var",
@@ -142,6 +142,7 @@ __all__ = [
     "print",
     "quantile",
     "sequence",
+    "session",
     "sliding",
     "socket_lines",
     "std",

@@ -6,7 +6,7 @@ from penstock.api.flows import Flow
 from penstock.api.programs import build, load_program
 from penstock.api.streams import DataStream, KeyedStream
 from penstock.api.windowed import WindowedStream
-from penstock.api.windows import sliding, tumbling
+from penstock.api.windows import session, sliding, tumbling
 
 __all__ = [
     "AggregateCall",
@@ -17,6 +17,7 @@ __all__ = [
     "WindowedStream",
     "build",
     "load_program",
+    "session",
     "sliding",
     "tumbling",
 ]

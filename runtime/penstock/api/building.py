@@ -24,7 +24,15 @@ from penstock.model.ids import Uid
 
 Given = TypeVar("Given")
 
-_STATEFUL = (specs.Source, specs.Sink, specs.WindowAggregate, specs.Process, specs.Retract, specs.RunningAggregate)
+_STATEFUL = (
+    specs.Source,
+    specs.Sink,
+    specs.WindowAggregate,
+    specs.Process,
+    specs.Retract,
+    specs.RunningAggregate,
+    specs.SessionAggregate,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

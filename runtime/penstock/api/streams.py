@@ -6,13 +6,13 @@ from typing import Any
 import polars as pl
 
 from penstock.api import changes as updating
-from penstock.api import checks, connections, expressions, function_verbs, places, relations
+from penstock.api import checks, connections, expressions, function_verbs, places, relations, windowed
 from penstock.api.aggregates import AggregateCall
 from penstock.api.building import GraphBuilder, Input, Options, options_or_columns
 from penstock.api.expressions import IntoExpression
 from penstock.api.times import SideStream, StreamTime
 from penstock.api.windowed import WindowedStream
-from penstock.api.windows import Duration
+from penstock.api.windows import Assigner, Duration
 from penstock.model import specs
 from penstock.model.errors import UserError
 from penstock.model.ids import Uid
@@ -331,9 +331,14 @@ class DataStream:
             fix='key_by("column") first',
         )
 
-    def window(self, assigner: specs.Tumbling | specs.Sliding) -> "WindowedStream":
-        """All rows of the stream by time: `ps.tumbling("10s")`, `ps.sliding("10s", every="2s")`."""
-        return self._window(assigner, keys=(), where=places.caller())
+    def window(
+        self, assigner: Assigner, *, allowed_lateness: Duration = 0, late_to: str | None = None
+    ) -> "WindowedStream":
+        """All rows of the stream by time: `ps.tumbling("10s")`, `ps.sliding("10s", every="2s")`, `ps.session("30s")`.
+
+        See `KeyedStream.window` for `allowed_lateness` and `late_to`.
+        """
+        return windowed.window(self, (), assigner, allowed_lateness, late_to, where=places.caller())
 
     # ------------------------------------------------------------ the end
 
@@ -410,19 +415,6 @@ class DataStream:
         )
         return DataStream(self._builder, uid, schema, time or self._time, sides=sides, changes=changes)
 
-    def _window(
-        self, assigner: specs.Tumbling | specs.Sliding, *, keys: tuple[str, ...], where: str
-    ) -> "WindowedStream":
-        if not isinstance(assigner, specs.Tumbling | specs.Sliding):
-            raise UserError(
-                "P011",
-                f"window: {assigner!r} is not a window",
-                where=where,
-                fix='window(ps.tumbling("10s")) or window(ps.sliding("10s", every="2s"))',
-            )
-        event_time = self._time.for_window(where=where)
-        return WindowedStream(self, keys, assigner, event_time)
-
     def _time_if_in(self, schema: pl.Schema, verb: str, where: str) -> StreamTime:
         """A function keeps event time when its output has the column, with the same type."""
         time = self._time.event_time
@@ -450,9 +442,16 @@ class KeyedStream(DataStream):
         """The key columns."""
         return self._partitioning.keys
 
-    def window(self, assigner: specs.Tumbling | specs.Sliding) -> "WindowedStream":
-        """The rows of each key by time: `ps.tumbling("10s")`, `ps.sliding("10s", every="2s")`."""
-        return self._window(assigner, keys=self.keys, where=places.caller())
+    def window(
+        self, assigner: Assigner, *, allowed_lateness: Duration = 0, late_to: str | None = None
+    ) -> "WindowedStream":
+        """The rows of each key by time: `ps.tumbling("10s")`, `ps.sliding("10s", every="2s")`, `ps.session("30s")`.
+
+        With `allowed_lateness` a window is kept for that long after its end, and a row that still comes makes it emit
+        its results again: the result is then a stream of updates, by key and window. Rows that are later than that
+        are counted and dropped; with `late_to="late"` they can be read with `.side_output("late")` of the result.
+        """
+        return windowed.window(self, self.keys, assigner, allowed_lateness, late_to, where=places.caller())
 
     def process(
         self,

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from penstock.api import changes as updating
 from penstock.api import places
 from penstock.api.aggregates import AggregateCall
 from penstock.api.building import Options, options_or_columns
-from penstock.api.times import StreamTime
+from penstock.api.times import SideStream, StreamTime
+from penstock.api.windows import Assigner, Duration, Sessions, duration
 from penstock.model import schemas, specs
 from penstock.model.errors import UserError
 
@@ -19,6 +21,42 @@ if TYPE_CHECKING:
 WINDOW_COLUMNS = ("window_start", "window_end")
 
 
+def window(
+    stream: "DataStream",
+    keys: tuple[str, ...],
+    assigner: Assigner,
+    allowed_lateness: Duration,
+    late_to: str | None,
+    *,
+    where: str,
+) -> "WindowedStream":
+    """The stream grouped by window; refuses what is no window, and lateness where nothing is ever late."""
+    if not isinstance(assigner, Assigner):
+        raise UserError(
+            "P011",
+            f"window: {assigner!r} is not a window",
+            where=where,
+            fix='window(ps.tumbling("10s")), ps.sliding("10s", every="2s") or ps.session("30s")',
+        )
+    lateness_us = duration(allowed_lateness, what="window: allowed_lateness", where=where)
+    event_time = stream._time.for_window(where=where)
+    if event_time is None and (lateness_us or late_to):
+        raise UserError(
+            "P021",
+            "window: by the clock no row is ever late, so allowed_lateness and late_to have no meaning",
+            where=where,
+            fix='leave them out, or read the stream with event_time="column"',
+        )
+    if lateness_us < 0 or late_to == "":
+        raise UserError(
+            "P011",
+            f"window: allowed_lateness={allowed_lateness!r}, late_to={late_to!r} cannot be",
+            where=where,
+            fix='window(..., allowed_lateness="1m", late_to="late")',
+        )
+    return WindowedStream(stream, keys, assigner, event_time, lateness_us, late_to or "")
+
+
 class WindowedStream:
     """Rows of a stream grouped by window, and by key if it has one. `agg` makes rows of it again."""
 
@@ -26,11 +64,14 @@ class WindowedStream:
         self,
         stream: "DataStream",
         keys: tuple[str, ...],
-        assigner: specs.Tumbling | specs.Sliding,
+        assigner: Assigner,
         event_time: specs.EventTime | None,
+        lateness_us: int = 0,
+        late_to: str = "",
     ) -> None:
         self._stream, self._keys = stream, keys
         self._assigner, self._event_time = assigner, event_time
+        self._lateness_us, self._late_to = lateness_us, late_to
 
     def agg(
         self,
@@ -67,16 +108,49 @@ class WindowedStream:
             resolved.append(aggregate)
         if not self._keys:
             options = self._single(options, where)
-        spec = specs.WindowAggregate(
+        return self._stream._add(
+            "window",
+            self._aggregate_spec(tuple(resolved), updating.wire_schema(pl.Schema(schema), self._changes), where),
+            pl.Schema(schema),
+            options,
+            where=where,
+            time=self._time_of_results(schema),
+            sides=self._sides,
+            changes=self._changes,
+        )
+
+    def _aggregate_spec(
+        self, aggregates: tuple[specs.Aggregate, ...], output: pl.Schema, where: str
+    ) -> specs.WindowAggregate | specs.SessionAggregate:
+        if isinstance(self._assigner, Sessions):
+            return specs.SessionAggregate(
+                keys=self._keys,
+                gap_us=self._assigner.gap_us,
+                gap=self._assigner.gap_in_us(self._stream.schema, where=where),
+                aggregates=aggregates,
+                event_time=self._event_time,
+                allowed_lateness_us=self._lateness_us,
+                late_to=self._late_to,
+                output=schemas.fields(output),
+            )
+        return specs.WindowAggregate(
             keys=self._keys,
             assigner=self._assigner,
-            aggregates=tuple(resolved),
+            aggregates=aggregates,
             event_time=self._event_time,
-            output=schemas.fields(schema),
+            allowed_lateness_us=self._lateness_us,
+            late_to=self._late_to,
+            output=schemas.fields(output),
         )
-        return self._stream._add(
-            "window", spec, pl.Schema(schema), options, where=where, time=self._time_of_results(schema)
-        )
+
+    @property
+    def _changes(self) -> specs.Changes | None:
+        """With allowed lateness a window may give another result for the same keys."""
+        return specs.Changes(keys=(*self._keys, *WINDOW_COLUMNS)) if self._lateness_us else None
+
+    @property
+    def _sides(self) -> dict[str, SideStream]:
+        return {self._late_to: SideStream(self._stream.schema, self._stream._time)} if self._late_to else {}
 
     def _key_and_window_columns(self, where: str) -> dict[str, pl.DataType]:
         columns = {key: self._stream.schema[key] for key in self._keys}

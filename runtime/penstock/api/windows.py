@@ -1,8 +1,14 @@
 """Window assigners as users write them."""
 
+from dataclasses import dataclass
 from datetime import timedelta
 
+import narwhals as nw
+import polars as pl
+
 from penstock.api import places
+from penstock.api.expressions import IntoExpression, native, output_types, serialize, text
+from penstock.model import specs
 from penstock.model.durations import parse_duration
 from penstock.model.errors import UserError
 from penstock.model.specs import Sliding, Tumbling
@@ -32,6 +38,48 @@ def sliding(size: Duration, *, every: Duration, offset: Duration = 0) -> Sliding
         )
     offset_us = duration(offset, what="sliding: offset", where=where) % slide_us
     return Sliding(size_us=size_us, slide_us=slide_us, offset_us=offset_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """Windows that end when no row came for a while; the gap is not yet tied to a stream's columns."""
+
+    gap_us: int = 0
+    gap: IntoExpression | None = None
+
+    def gap_in_us(self, schema: pl.Schema, *, where: str) -> specs.Expression | None:
+        """Microseconds of the gap of each row: durations, or numbers of seconds."""
+        if self.gap is None:
+            return None
+        expr = native(self.gap)
+        types = output_types(expr, schema, what="session: gap", where=where)
+        (name, kind), *more = types.items()
+        if more or not (isinstance(kind, pl.Duration) or (kind.is_numeric() and not kind.is_decimal())):
+            raise UserError(
+                "P011",
+                f'session: the gap "{text(expr)}" is {kind}; it must be one Duration, or one number of seconds',
+                where=where,
+                fix='ps.session(gap=col("timeout_seconds"))',
+            )
+        micros = expr.dt.total_microseconds() if isinstance(kind, pl.Duration) else expr.cast(pl.Float64) * 1_000_000
+        made = serialize(name, micros.cast(pl.Int64).alias(name))
+        return specs.Expression(name=name, text=text(expr), polars=made.polars)
+
+
+Assigner = Tumbling | Sliding | Sessions
+"""What `window` takes."""
+
+
+def session(gap: Duration | IntoExpression) -> Sessions:
+    """Rows of a key that follow each other within `gap`: `ps.session("30s")`, or by row `ps.session(gap=col("g"))`.
+
+    A session lasts from its first row to `gap` after its last one. A gap by expression is a duration, or a number of
+    seconds; each row keeps its session open for its own gap.
+    """
+    where = places.caller()
+    if isinstance(gap, nw.Expr | pl.Expr):
+        return Sessions(gap=gap)
+    return Sessions(gap_us=_positive(gap, "session: gap", where))
 
 
 def duration(value: Duration, *, what: str, where: str) -> int:

@@ -16,6 +16,7 @@ from penstock.model.specs import (
     Retract,
     RunningAggregate,
     Schema,
+    SessionAggregate,
     WindowAggregate,
 )
 
@@ -82,9 +83,12 @@ def draft(logical: LogicalGraph, *, parallelism: int) -> Draft:
     return Draft(nodes)
 
 
+_WITHOUT_KEY_IN_ONE = (WindowAggregate, SessionAggregate, RunningAggregate, Retract)
+
+
 def _is_global(operator: Operator) -> bool:
     """A window or running aggregate without a key has one result, so one subtask makes it."""
-    return isinstance(operator.spec, WindowAggregate | RunningAggregate | Retract) and not operator.spec.keys
+    return isinstance(operator.spec, _WITHOUT_KEY_IN_ONE) and not operator.spec.keys
 
 
 def _settled(input_: Input, node: Node, nodes: dict[Uid, Node]) -> Input:

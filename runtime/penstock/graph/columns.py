@@ -91,10 +91,11 @@ def columns_needed(operator: specs.Operator, input_: Schema, needed: set[str], p
             return everything  # a dead letter holds the whole row
         case specs.Map(function=specs.Function(columns=tuple(columns))):
             return set(columns)
-        case specs.WindowAggregate() if operator.side_outputs:
+        case specs.WindowAggregate() | specs.SessionAggregate() if operator.side_outputs:
             return everything  # late rows leave as they came
-        case specs.WindowAggregate(input_is_partial=False) | specs.Combine() as window:
+        case specs.WindowAggregate(input_is_partial=False) | specs.Combine() | specs.SessionAggregate() as window:
             inputs = [value for each in window.aggregates for value in (each.input, each.by) if value is not None]
+            inputs += [window.gap] if isinstance(window, specs.SessionAggregate) and window.gap is not None else []
             return set(window.keys) | _time_column(window.event_time) | _roots(inputs, everything)
         case specs.RunningAggregate() as running:
             inputs = [value for each in running.aggregates for value in (each.input, each.by) if value is not None]

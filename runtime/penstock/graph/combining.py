@@ -19,7 +19,9 @@ def insert_combines(draft: Draft) -> Draft:
     nodes: dict[Uid, Node] = {}
     for uid, node in draft.nodes.items():
         spec = node.operator.spec
-        if isinstance(spec, specs.WindowAggregate) and spec.event_time is not None:
+        # Late rows leave as they came, so they must come as they are.
+        late_rows = bool(node.operator.side_outputs)
+        if isinstance(spec, specs.WindowAggregate) and spec.event_time is not None and not late_rows:
             (input_,) = node.inputs
             if not _gains(node, nodes[input_.source]):
                 nodes[uid] = node

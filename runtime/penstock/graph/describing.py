@@ -70,17 +70,33 @@ def _lines(spec: specs.OperatorSpec) -> list[str]:
         case specs.Combine():
             return [f"combine {_window(spec)}"]
         case specs.WindowAggregate():
-            return [f"{'merge' if spec.input_is_partial else 'aggregate'} {_window(spec)}"]
+            return [f"{'merge' if spec.input_is_partial else 'aggregate'} {_window(spec)}{_lateness(spec)}"]
+        case specs.SessionAggregate():
+            return [f"aggregate {_window(spec)}{_lateness(spec)}"]
 
 
-def _window(spec: specs.WindowAggregate | specs.Combine) -> str:
-    match spec.assigner:
-        case specs.Tumbling(size_us=size):
-            shape = f"tumbling {format_duration(size)}"
-        case specs.Sliding(size_us=size, slide_us=slide):
-            shape = f"sliding {format_duration(size)} every {format_duration(slide)}"
+def _lateness(spec: specs.WindowAggregate | specs.SessionAggregate) -> str:
+    return f", {format_duration(spec.allowed_lateness_us)} late" if spec.allowed_lateness_us else ""
+
+
+def _window(spec: specs.WindowAggregate | specs.Combine | specs.SessionAggregate) -> str:
+    match spec:
+        case specs.SessionAggregate(gap=None, gap_us=gap):
+            shape = f"sessions {format_duration(gap)} apart"
+        case specs.SessionAggregate(gap=specs.Expression(text=text)):
+            shape = f"sessions {text} apart"
+        case specs.WindowAggregate(assigner=assigner) | specs.Combine(assigner=assigner):
+            shape = _shape(assigner)
     keys = f" by {', '.join(spec.keys)}" if spec.keys else ""
     return f"{', '.join(map(_aggregate, spec.aggregates))} in {shape}{keys}"
+
+
+def _shape(assigner: specs.Tumbling | specs.Sliding) -> str:
+    match assigner:
+        case specs.Tumbling(size_us=size):
+            return f"tumbling {format_duration(size)}"
+        case specs.Sliding(size_us=size, slide_us=slide):
+            return f"sliding {format_duration(size)} every {format_duration(slide)}"
 
 
 def _aggregate(aggregate: specs.Aggregate) -> str:

@@ -200,6 +200,25 @@ class WindowAggregate(Spec, frozen=True, kw_only=True):
     """None: processing time."""
     input_is_partial: bool = False
     """Rows come from a Combine of the same keys and aggregates."""
+    allowed_lateness_us: int = 0
+    """How long after its end a window still takes rows; each time it changes, its results are emitted again."""
+    late_to: str = ""
+    """The side output for rows that are later than that; none: they are dropped. Counted in both cases."""
+    output: Schema
+
+
+class SessionAggregate(Spec, frozen=True, kw_only=True):
+    """Windows that end when no row came for a while: partial results per (key, session), merged as sessions meet."""
+
+    keys: tuple[str, ...]
+    gap_us: int = 0
+    gap: Expression | None = None
+    """Microseconds, for each row its own; None: `gap_us` for all."""
+    aggregates: tuple[Aggregate, ...]
+    event_time: EventTime | None
+    """None: processing time."""
+    allowed_lateness_us: int = 0
+    late_to: str = ""
     output: Schema
 
 
@@ -279,6 +298,7 @@ class RunningAggregate(Spec, frozen=True, kw_only=True):
 OperatorSpec = (
     Source | Sink | Select | WithColumns | Filter | Explode | Fused | Union | Map | MapBatches
     | WindowAggregate | Combine | Process | Retract | RunningAggregate
+    | SessionAggregate
 )  # fmt: skip
 
 

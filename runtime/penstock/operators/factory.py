@@ -14,6 +14,7 @@ from penstock.operators.expressions import Expressions, Union
 from penstock.operators.functions import MapBatchesOperator, MapOperator
 from penstock.operators.process import ProcessOperator
 from penstock.operators.running import RunningAggregate
+from penstock.operators.sessions import SessionAggregate
 from penstock.operators.sinks import SinkOperator
 from penstock.operators.sources import SourceOperator
 from penstock.operators.user_errors import place
@@ -39,6 +40,8 @@ def make_operator(description: specs.Operator, context: OperatorContext) -> Oper
             return ProcessOperator(spec, load_function(spec.function, context), description.side_outputs)
         case specs.WindowAggregate() as spec:
             return WindowAggregate(spec)
+        case specs.SessionAggregate() as spec:
+            return SessionAggregate(spec)
         case specs.Combine() as spec:
             return Combine(spec)
         case specs.RunningAggregate() as spec:

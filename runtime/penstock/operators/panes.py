@@ -65,6 +65,11 @@ class Panes:
             return ends[0]
         return ends[0] + ((watermark + 1 - ends[0]) // self.slide + 1) * self.slide
 
+    def all_complete(self, times: npt.NDArray[np.int64], watermark: int) -> npt.NDArray[np.bool_]:
+        """For each time, whether it has windows and all of them are complete at `watermark`."""
+        last_ends = (times - self.offset) // self.slide * self.slide + (self.offset + self.size)
+        return (last_ends - 1 <= watermark) & (times < last_ends)
+
     def ends_between(self, pane: int, fired: int, watermark: int) -> range:
         """Ends of the pane's windows that are complete at `watermark` and were not at `fired`."""
         ends = self.window_ends(pane)

@@ -57,6 +57,7 @@ SPECS: list[specs.OperatorSpec] = [
     specs.Map(function=function(lambda n: n), output=OUTPUT),
     specs.MapBatches(function=function(lambda frame: frame), output=OUTPUT),
     specs.WindowAggregate(keys=("n",), assigner=TUMBLING, aggregates=(COUNT,), event_time=TIME, output=OUTPUT),
+    specs.SessionAggregate(keys=("n",), gap_us=5, aggregates=(COUNT,), event_time=TIME, output=OUTPUT),
     specs.Combine(keys=("n",), assigner=TUMBLING, aggregates=(COUNT,), event_time=TIME),
     specs.Process(keys=("n",), function=function(Nothing()), output=OUTPUT),
     specs.Retract(keys=("n",)),
