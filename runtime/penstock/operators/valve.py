@@ -3,7 +3,8 @@
 Owns: what each input has said about event time, and what follows for all of them.
 Pure: no clock; who calls decides when an input is idle.
 Invariant: the output watermark is the minimum over the inputs that are active, and never goes back. An input that
-wakes up with an older watermark holds the output where it is until it has caught up.
+wakes up with an older watermark holds the output where it is until it has caught up. When all are idle, nobody holds
+back the one that is ahead: in whatever order they fell silent, time is the same afterwards.
 """
 
 from collections.abc import Hashable, Iterable
@@ -40,7 +41,7 @@ class Valve(Generic[InputId]):
         self._inputs = {name: _Input() for name in inputs}
         self.watermark = MIN_WATERMARK
         self.idle = False
-        """All inputs that have not ended are idle. The watermark stays where it was."""
+        """All inputs that have not ended are idle."""
 
     def __contains__(self, name: InputId) -> bool:
         return name in self._inputs
@@ -77,8 +78,12 @@ class Valve(Generic[InputId]):
         unfinished = [each for each in self._inputs.values() if not each.ended]
         active = [each.watermark for each in unfinished if not each.idle]
         idle = bool(unfinished) and not active
-        all_ended = bool(self._inputs) and not unfinished
-        reached = MAX_WATERMARK if all_ended else min(active, default=self.watermark)
+        if self._inputs and not unfinished:
+            reached = MAX_WATERMARK
+        elif idle:
+            reached = max(each.watermark for each in unfinished)
+        else:
+            reached = min(active, default=self.watermark)
         if reached == MAX_WATERMARK and any(each.watermark < MAX_WATERMARK for each in unfinished):
             # Idle inputs are left out of time, but not of its end: what they still give would be late for everything.
             reached = self.watermark

@@ -1,5 +1,6 @@
 """The watermark valve, against a model that recomputes everything from what was said."""
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -24,8 +25,9 @@ class ValveMachine(RuleBasedStateMachine):
         unfinished = [name for name, (_, _, ended) in self.inputs.items() if not ended]
         if self.inputs and not unfinished:
             self.watermark = MAX_WATERMARK
-        elif active:
-            self.watermark = max(self.watermark, min(active))
+        elif unfinished:
+            idle_times = [self.inputs[name][0] for name in unfinished]
+            self.watermark = max(self.watermark, min(active) if active else max(idle_times))
         self.idle = bool(unfinished) and not active
         assert change.watermark == (self.watermark if self.watermark != before[0] else None)
         assert change.idle == (self.idle if self.idle != before[1] else None)
@@ -120,3 +122,13 @@ def test_event_time_does_not_end_while_an_idle_input_may_still_give_rows() -> No
     assert valve.on_idleness("ending", False) == ValveChange(idle=False)
     assert valve.on_end("ending") == ValveChange(idle=True)
     assert valve.on_end("idle") == ValveChange(watermark=MAX_WATERMARK, idle=False)
+
+
+@pytest.mark.parametrize("order", [("ahead", "behind"), ("behind", "ahead")])
+def test_when_all_fall_silent_time_is_that_of_the_one_ahead_whoever_is_noticed_first(order: tuple[str, str]) -> None:
+    valve = Valve(["ahead", "behind"])
+    valve.on_watermark("ahead", 20)
+    valve.on_watermark("behind", 5)
+    for name in order:
+        valve.on_idleness(name, True)
+    assert (valve.watermark, valve.idle) == (20, True)
