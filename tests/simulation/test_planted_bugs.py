@@ -4,19 +4,24 @@ from penstock.testing import run_episode
 from penstock.testing.planted import PLANTED
 
 KNOWN_SEEDS = {
-    "skip-alignment": 29,
-    "acknowledge-before-upload": 0,
-    "commit-before-journal": 4,
-    "drop-timers-on-restore": 1,
-    "accept-old-frames": 127,
-    "reuse-checkpoint-id": 6,
-    "position-too-far": 5,
-    "forget-given-up-output": 14,
-    "leak-credit": 5,
-    "no-fence": 6,
-    "doubt-is-failure": 10,
-    "committables-in-turns": 54,
-    "time-jumps-on-restore": 43,
+    "skip-alignment": 20,
+    "acknowledge-before-upload": 20,
+    "commit-before-journal": 0,
+    "drop-timers-on-restore": 22,
+    "accept-old-frames": 20,
+    "reuse-checkpoint-id": 13,
+    "position-too-far": 0,
+    "forget-given-up-output": 0,
+    "leak-credit": 2,
+    "no-fence": 9,
+    "doubt-is-failure": 6,
+    "committables-in-turns": 79,
+    "time-jumps-on-restore": 27,
+    "silence-holds-time-back": 2,
+    "discovered-again": 55,
+    "start-from-nothing": 1,
+    "frames-of-strangers": 20,
+    "clock-windows-start-afresh": 0,
 }
 """Seeds that found each bug once. When the engine changes, another one near the beginning may have to do it."""
 

@@ -269,8 +269,8 @@ class Slot:
             self._admit(link, job, attempt, sender)
 
     def on_frame(self, link: Link, header: Buffer, body: memoryview) -> None:
-        """An element for one of our tasks, or credit for one of our senders."""
-        if self.failed:
+        """An element for one of our tasks, or credit for one of our senders. Strangers are not listened to."""
+        if self.failed or link not in self._peers:
             return
         frame = wire.unpack_header(header)
         if self._deployment is None or frame.attempt != self._deployment.attempt:

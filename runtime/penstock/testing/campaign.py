@@ -16,6 +16,7 @@ RARE = (
     "JobManager that came too late fenced by the journal",
     "back-pressure while aligning",
     "barrier of an aborted checkpoint forwarded",
+    "cancelled, to go on from a checkpoint",
     "checkpoint aborted",
     "checkpoint declined",
     "commit made by a restore",
@@ -29,8 +30,12 @@ RARE = (
     "late JobManager filled a hole in the journal",
     "link broken during alignment",
     "message of another JobManager refused",
+    "one region restarted while another ran on",
     "restart during a restore",
     "slot lost while aligning",
+    "split discovered",
+    "staging failed",
+    "stopped, to go on from a checkpoint",
 )
 """Situations that every campaign of some size must have met, or it has not looked where it hurts."""
 

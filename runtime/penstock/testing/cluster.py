@@ -8,8 +8,7 @@ import random
 from dataclasses import dataclass
 
 from penstock.config import LinkSettings, installed_versions
-from penstock.graph import JobGraph
-from penstock.model.ids import SlotId
+from penstock.model.ids import JobId, SlotId
 from penstock.model.views import JobView
 from penstock.storage import MemoryStore
 from penstock.taskmanager.chain import MakeOperator
@@ -42,7 +41,7 @@ class ClusterShape:
 
 
 class Cluster:
-    """Runs one job."""
+    """Runs one job after the other."""
 
     def __init__(
         self,
@@ -51,7 +50,6 @@ class Cluster:
         shape: ClusterShape,
         conditions: Conditions,
         *,
-        graph: JobGraph,
         make_operator: MakeOperator,
     ) -> None:
         self.world, self.watcher, self.shape = world, watcher, shape
@@ -62,14 +60,13 @@ class Cluster:
         self.store = FaultyStore(world, MemoryStore(), observe=watcher.on_written)
         self.task_managers: dict[str, TaskManager] = {}
         self.job_managers: list[JobManager] = []
-        self._state_dir = SimulatedStateDir(self.store)
+        self.state_dir = SimulatedStateDir(self.store)
         self._make_operator = make_operator
         self._versions = installed_versions()
         self._pid = 100
         self.start_job_manager()
         for number in range(shape.task_managers):
             self._start_task_manager(f"tm-{number}")
-        self.leader.submit(graph)
 
     # ------------------------------------------------------------ what there is
 
@@ -78,15 +75,14 @@ class Cluster:
         """The JobManager that was started last."""
         return self.job_managers[-1]
 
+    @property
+    def job(self) -> JobId | None:
+        """The job that was submitted last, once it is in its journal."""
+        return next(reversed(self.watcher.journals), None)
+
     def view(self) -> JobView | None:
         """The job as the leader sees it."""
-        return self.leader.view() if self.leader.process.alive else None
-
-    @property
-    def finished(self) -> bool:
-        """The job has ended as it should."""
-        view = self.view()
-        return view is not None and view.state == "finished"
+        return self.leader.view(self.job) if self.job is not None and self.leader.process.alive else None
 
     def slot_processes(self) -> list[SlotProcess]:
         """All that live."""
@@ -104,7 +100,7 @@ class Cluster:
         process = self._process("jm", skew_us=self.random.randrange(-2_000_000, 2_000_000))
         manager = JobManager(
             process,
-            state_dir=self._state_dir,
+            state_dir=self.state_dir,
             thread_delay_us=self.store.delay_us,
             calls=self.calls,
             link=LINK,
@@ -149,7 +145,7 @@ class Cluster:
             parent,
             loop,
             network=self.network,
-            store=self.store,
+            open_store=self.state_dir.open,
             store_delay_us=self.store.delay_us,
             make_operator=self._make_operator,
             watcher=self.watcher,

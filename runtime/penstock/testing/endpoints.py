@@ -8,7 +8,7 @@ attempts of the same subtask left staged. What the target sees, a reader of the 
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,14 +18,17 @@ import polars as pl
 from penstock.connectors.base import ReadResult, SinkContext, SourceContext, Split, Stage
 from penstock.model.clocks import Clock
 from penstock.model.errors import FatalJobError, RetryableError
-from penstock.model.ids import Attempt, CheckpointId
+from penstock.model.ids import Attempt, CheckpointId, JobId
 from penstock.model.settings import JobSettings
 from penstock.model.specs import Connector
+from penstock.testing.answers import Answer, Row
 from penstock.testing.watching import Watcher
 from penstock.testing.world import World
 
 KIND = "simulated"
-Row = tuple[Any, ...]
+
+SILENCE_US = 100_000
+"""How often a split that says nothing is asked."""
 
 # ---------------------------------------------------------------- source
 
@@ -47,7 +50,15 @@ class SourceInput:
     name: str
     splits: tuple[SplitInput, ...]
     schema: pl.Schema
-    bounded: bool = True
+    endless: bool = False
+    """Splits fall silent instead of ending, as the partitions of a queue do."""
+    grows_every_us: int = 0
+    """So much time lies between the appearances of two splits; 0: all are there from the start."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it ends by itself."""
+        return not self.endless and not self.grows_every_us
 
     @property
     def connector(self) -> Connector:
@@ -64,34 +75,47 @@ class SourceInput:
 
 
 class SimulatedSource:
-    """Task side; splits are read in turns."""
+    """Task side; splits are read in turns. In the last run of a job the input is all there, and has an end."""
 
     sequential = False
-    discovers = False
 
-    def __init__(self, given: SourceInput) -> None:
-        self._given = given
+    def __init__(self, given: SourceInput, world: World, *, last_run: bool) -> None:
+        self._given, self._world, self._last_run = given, world, last_run
+        self.discovers = bool(given.grows_every_us) and not last_run
 
     def splits(self) -> Sequence[Split]:
         """Numbered."""
-        return [Split(id=f"{self._given.name}-{number}") for number in range(len(self._given.splits))]
+        return () if self.discovers else [self._split(number) for number in range(len(self._given.splits))]
 
     def discover(self, seen: frozenset[str], context: SourceContext) -> Sequence[Split]:
-        """Never any."""
-        return ()
+        """Those that have appeared, dealt out in another way than a restore deals them."""
+        count = min(len(self._given.splits), self._world.now_us // max(1, self._given.grows_every_us))
+        first = (context.subtask_index - 1) % context.parallelism
+        mine = (self._split(number) for number in range(first, count, context.parallelism))
+        found = [split for split in mine if split.id not in seen]
+        if found:
+            self._world.sometimes("split discovered")
+        return found
+
+    def _split(self, number: int) -> Split:
+        return Split(id=f"{self._given.name}-{number}")
 
     def open(self, split: Split, position: dict[str, Any] | None, context: SourceContext) -> "SimulatedReader":
         """Position: rows read."""
         given = self._given.splits[int(split.id.rpartition("-")[2])]
         columns = context.columns or tuple(given.rows.columns)
-        return SimulatedReader(given, columns, position["rows"] if position else 0, context.clock)
+        start = position["rows"] if position else 0
+        return SimulatedReader(given, columns, start, context.clock, ends=self._last_run or not self._given.endless)
 
 
 class SimulatedReader:
     """Gives a batch, then nothing for a while."""
 
-    def __init__(self, given: SplitInput, columns: Sequence[str], start: int, clock: Clock) -> None:
+    def __init__(
+        self, given: SplitInput, columns: Sequence[str], start: int, clock: Clock, *, ends: bool = True
+    ) -> None:
         self._given, self._rows, self._next, self._clock = given, given.rows.select(columns), start, clock
+        self._ends = ends
         self._due = 0.0
 
     def read(self, max_rows: int) -> ReadResult:
@@ -102,7 +126,10 @@ class SimulatedReader:
         frame = self._rows.slice(self._next, min(max_rows, self._given.batch_rows))
         self._next += frame.height
         self._due = now + frame.height * self._given.row_us / 1_000_000
-        return ReadResult(frame=frame if frame.height else None, ended=self._next >= self._rows.height)
+        ended = self._ends and self._next >= self._rows.height
+        if not frame.height:
+            return ReadResult(ended=ended, wait_us=SILENCE_US)
+        return ReadResult(frame=frame, ended=ended)
 
     def position(self) -> dict[str, Any]:
         """Rows read."""
@@ -138,8 +165,7 @@ class Target:
 
     world: World
     watcher: Watcher
-    is_journaled: Callable[[CheckpointId, Attempt], bool]
-    expected: Mapping[Row, int]
+    answer: Answer
     random: random.Random
     fails: float = 0.0
     """Chance that staging fails, or a commit breaks off, before or after it took effect."""
@@ -155,32 +181,31 @@ class Target:
             raise RetryableError("C022", "the simulated target took no rows")
         self.staged[name] = rows
 
-    def publish(self, name: str, part: str, checkpoint: CheckpointId, attempt: Attempt) -> None:
+    def publish(self, name: str, part: str, checkpoint: CheckpointId, job: JobId, attempt: Attempt) -> None:
         """Move a staged part to its final name; nothing happens when that was done before."""
         breaks_off = self.random.random() < self.fails
         if breaks_off and self.random.random() < 0.5:
             raise RetryableError("C022", "the simulated target refused a commit")
         rows = self.staged.pop(name, None)
         if rows is not None:
-            self._show(part, rows, checkpoint, attempt)
+            self._show(part, rows, journaled=self.watcher.is_journaled(job, checkpoint, attempt))
         elif part not in self.parts:
             raise FatalJobError("S010", f"neither staged part {name} nor {part} exists", fix="bring it back")
         if breaks_off:
             self.world.sometimes("commit took effect but its answer was lost")
             raise RetryableError("C022", "the simulated target lost the answer to a commit")
 
-    def _show(self, part: str, rows: list[Row], checkpoint: CheckpointId, attempt: Attempt) -> None:
+    def _show(self, part: str, rows: list[Row], *, journaled: bool) -> None:
         self.world.trace(f"target: {part} with {len(rows)} rows")
-        if not self.is_journaled(checkpoint, attempt):
+        if not journaled:
             self.watcher.violation("visibility", f"{part} is visible, but its checkpoint is not in the journal")
         if part in self.parts:
             self.watcher.violation("visibility", f"{part} was visible before, and its rows have vanished")
         self.parts[part] = len(rows)
         self.visible.update(rows)
         for row in rows:
-            if self.visible[row] > self.expected.get(row, 0):
-                many = self.visible[row], self.expected.get(row, 0)
-                self.watcher.violation("output", f"row {row} is visible {many[0]} times, expected {many[1]}")
+            if (wrong := self.answer.too_much(self.visible, row)) is not None:
+                self.watcher.violation("output", wrong)
 
 
 class SimulatedSink:
@@ -188,6 +213,7 @@ class SimulatedSink:
 
     def __init__(self, target: Target, context: SinkContext) -> None:
         self._target, self._context = target, context
+        self._owner = f"{context.job}/{context.uid}/{context.subtask.index}"
         self._rows: list[Row] = []
         self._numbers = itertools.count()
 
@@ -201,16 +227,16 @@ class SimulatedSink:
         return partial(self._stage, checkpoint, rows) if rows else None
 
     def _stage(self, checkpoint: CheckpointId, rows: list[Row]) -> list[dict[str, Any]]:
-        subtask, attempt = self._context.subtask.index, self._context.attempt
-        name = f"{subtask}-{attempt}-{next(self._numbers)}"
+        job, attempt = self._context.job, self._context.attempt
+        name = f"{self._owner}/{attempt}/{next(self._numbers)}"
         self._target.stage(name, rows)
-        part = f"part-{subtask}-{attempt}-{checkpoint}"
-        return [{"staged": name, "part": part, "checkpoint": checkpoint, "attempt": attempt}]
+        part = f"part/{self._owner}/{attempt}/{checkpoint}"
+        return [{"staged": name, "part": part, "checkpoint": checkpoint, "job": job, "attempt": attempt}]
 
     def commit(self, committables: list[dict[str, Any]]) -> None:
         """Publish each; again is the same as once."""
         for each in committables:
-            self._target.publish(each["staged"], each["part"], each["checkpoint"], each["attempt"])
+            self._target.publish(each["staged"], each["part"], each["checkpoint"], each["job"], each["attempt"])
 
     def recover(self, committables: list[dict[str, Any]]) -> None:
         """Publish what the checkpoint holds, remove what earlier attempts of this subtask left."""
@@ -219,8 +245,8 @@ class SimulatedSink:
             self._target.world.sometimes("commit repeated by a restore" if done else "commit made by a restore")
         self.commit(committables)
         for name in list(self._target.staged):
-            subtask, attempt, _ = name.split("-")
-            if int(subtask) == self._context.subtask.index and int(attempt) < self._context.attempt:
+            owner, attempt, _ = name.rsplit("/", 2)
+            if owner == self._owner and int(attempt) < self._context.attempt:
                 del self._target.staged[name]
 
     def close(self) -> None:

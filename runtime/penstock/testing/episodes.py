@@ -1,5 +1,8 @@
 """One episode: a seed becomes a job, a cluster and faults; safety while they strike, liveness after they end.
 
+Some jobs are stopped or cancelled on the way and started again from where they were: then both runs together have to
+give the answer.
+
 `run_episode(seed)` is a function of its seed. A result that is not clean names the oracle that found it.
 """
 
@@ -17,9 +20,10 @@ from penstock.operators.factory import make_operator
 from penstock.operators.sinks import SinkOperator
 from penstock.operators.sources import SourceOperator
 from penstock.taskmanager.chain import MakeOperator
+from penstock.testing.clients import Client
 from penstock.testing.cluster import Cluster, ClusterShape
 from penstock.testing.endpoints import KIND, SimulatedSink, SimulatedSource, Target
-from penstock.testing.faults import LAST_STRIKE_US, Injector, draw_faults
+from penstock.testing.faults import LAST_STRIKE_US, Fault, Injector, draw_faults
 from penstock.testing.jobs import MAX_PARALLELISM, Job, draw_job
 from penstock.testing.network import Conditions
 from penstock.testing.watching import Watcher
@@ -31,6 +35,8 @@ LIVENESS_US = 200_000_000
 AFTERMATH_US = 3_000_000
 """What zombies still do after the end must be harmless too."""
 FENCE_CHECK_US = 1_000_000
+OUTCOMES = {"stop": ("stopped",), "cancel": ("cancelled",)}
+"""How a job may have ended that somebody wanted to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +78,19 @@ def run_episode(seed: int, *, keep_trace: bool = False) -> Episode:
 def _run(world: World) -> Episode:
     watcher = Watcher(world)
     job = draw_job(world.stream("job"))
-    target = Target(world, watcher, watcher.is_journaled, job.expected, world.stream("target"))
-    cluster = _draw_cluster(world, watcher, job, _operators(job, target))
+    target = Target(world, watcher, job.answer, world.stream("target"))
+    cluster = _draw_cluster(world, watcher, job, _operators(world, watcher, job, target))
     faults = draw_faults(world.stream("plan"))
-    injector = Injector(cluster, target, faults)
+    struck: Counter[str] = Counter()
     _watch_fences(cluster)
     try:
-        if not _until_end(cluster, SAFETY_US):
-            injector.heal()
-            if not _until_end(cluster, world.now_us + LIVENESS_US):
-                watcher.violation("liveness", f"not finished {LIVENESS_US / 1e6:g} s after healing: {_state(cluster)}")
-        if not watcher.violations:
-            # Either zombies go on, or they are gone and whoever is left finds a job that has ended without it.
-            injector.random.choice((injector.stop, injector.heal))()
-            world.run(until=lambda: bool(watcher.violations), limit_us=world.now_us + AFTERMATH_US)
-            _judge(cluster, target, job)
+        struck += _live(cluster, target, job, faults, last_run=job.ending is None)
+        if job.ending is not None and not watcher.violations:
+            again = draw_faults(world.stream("second plan"), most=3)
+            faults = [*faults, *again]
+            struck += _live(cluster, target, job, again, last_run=True)
+        if not watcher.violations and (missing := job.answer.missing(target.visible)) is not None:
+            watcher.violation("output", missing)
     except Exhausted as error:
         watcher.violation("liveness", str(error))
     except Exception as error:
@@ -98,22 +102,46 @@ def _run(world: World) -> Episode:
         digest=world.digest,
         violations=tuple(watcher.violations),
         faults=tuple(str(fault) for fault in faults),
-        struck=injector.struck,
+        struck=struck,
         marks=world.marks,
         steps=world.steps,
         virtual_us=world.now_us,
         restarts=watcher.restarts,
-        checkpoints=len(watcher.journaled),
+        checkpoints=watcher.checkpoints,
         rows=target.visible.total(),
         crash="".join(traceback.format_exception(watcher.error)) if watcher.error else "",
         trace=world.lines or [],
     )
 
 
-def _until_end(cluster: Cluster, limit_us: int) -> bool:
-    """Run until the job has finished or something is wrong."""
-    watcher = cluster.watcher
-    return cluster.world.run(until=lambda: watcher.ended or bool(watcher.violations), limit_us=limit_us)
+def _live(cluster: Cluster, target: Target, job: Job, faults: list[Fault], *, last_run: bool) -> "Counter[str]":
+    """One run of the job, from its submission to its end and a little longer; returns the faults that struck."""
+    world, watcher = cluster.world, cluster.watcher
+    started_us = world.now_us
+    client = Client(cluster, target, job)
+    client.submit()
+    if not world.run(until=lambda: client.accepted or bool(watcher.violations), limit_us=started_us + LIVENESS_US):
+        watcher.violation("liveness", "the job was not accepted")
+    injector = Injector(cluster, target, faults)
+    if not last_run and job.ending is not None:
+        client.end_later(job.ending)
+    if not _until_end(client, started_us + SAFETY_US):
+        injector.heal()
+        if not _until_end(client, world.now_us + LIVENESS_US):
+            watcher.violation("liveness", f"not ended {LIVENESS_US / 1e6:g} s after healing: {_state(cluster)}")
+    if not watcher.violations:
+        # Either zombies go on, or they are gone and whoever is left finds a job that has ended without it.
+        injector.random.choice((injector.stop, injector.heal))()
+        world.run(until=lambda: bool(watcher.violations), limit_us=world.now_us + AFTERMATH_US)
+        injector.heal()
+        _judge(cluster, client, job, last_run=last_run)
+    return injector.struck
+
+
+def _until_end(client: Client, limit_us: int) -> bool:
+    """Run until the job has ended or something is wrong."""
+    watcher = client.cluster.watcher
+    return watcher.world.run(until=lambda: client.outcome is not None or bool(watcher.violations), limit_us=limit_us)
 
 
 def _state(cluster: Cluster) -> str:
@@ -129,11 +157,14 @@ def _watch_fences(cluster: Cluster) -> None:
     cluster.world.after(FENCE_CHECK_US, "", lambda: _watch_fences(cluster))
 
 
-def _operators(job: Job, target: Target) -> MakeOperator:
+def _operators(world: World, watcher: Watcher, job: Job, target: Target) -> MakeOperator:
     def make(description: specs.Operator, context: OperatorContext) -> Operator:
         match description.spec:
             case specs.Source(connector=specs.Connector(kind=kind, options=options)) as spec if kind == KIND:
-                return SourceOperator(spec, SimulatedSource(job.sources[options["name"]]))
+                first_run = next(iter(watcher.journals)) == context.job
+                given = job.sources[options["name"]]
+                last_run = job.ending is None or not first_run
+                return SourceOperator(spec, SimulatedSource(given, world, last_run=last_run))
             case specs.Sink(connector=specs.Connector(kind=kind)) if kind == KIND:
                 return SinkOperator(lambda sink_context: SimulatedSink(target, sink_context))
         return make_operator(description, context)
@@ -157,19 +188,16 @@ def _draw_cluster(world: World, watcher: Watcher, job: Job, make: MakeOperator) 
         bytes_per_ms=rng.choice((500, 100_000)),
         room_bytes=rng.choice((200, 2_000, 64_000)),
     )
-    return Cluster(world, watcher, shape, conditions, graph=job.graph, make_operator=make)
+    return Cluster(world, watcher, shape, conditions, make_operator=make)
 
 
-def _judge(cluster: Cluster, target: Target, job: Job) -> None:
-    """What must hold when everything is over."""
-    watcher, store = cluster.watcher, cluster.store.inner
-    missing = job.expected - target.visible
-    if missing:
-        row, times = next(iter(sorted(missing.items())))
-        watcher.violation("output", f"{missing.total()} rows are missing, the first {times} times {row}")
+def _judge(cluster: Cluster, client: Client, job: Job, *, last_run: bool) -> None:
+    """What must hold when a run is over."""
+    watcher, store = cluster.watcher, cluster.state_dir.look(client.job)
     recorded = journal.read_journal(store)
     last = recorded[-1].entry
-    if not isinstance(last, journal.Ended) or last.outcome != "finished":
+    allowed = ("finished",) if last_run or job.ending is None else ("finished", *OUTCOMES[job.ending.how])
+    if not isinstance(last, journal.Ended) or last.outcome not in allowed:
         watcher.violation("journal", f"the last entry is {last}")
     uids = {link.operator.uid for vertex in job.graph.vertices for link in vertex.chain}
     # A create that arrives very late may bring back an entry that was deleted; it is none of the newest.
@@ -177,6 +205,8 @@ def _judge(cluster: Cluster, target: Target, job: Job) -> None:
     for manifest in manifests[-job.graph.settings.checkpoint.retained :]:
         everything = range(MAX_PARALLELISM)
         state_objects.read(store, manifest.handles, groups=everything, index=0, parallelism=1, uids=uids)
+    if client.outcome != "finished" and manifests:
+        cluster.world.sometimes(f"{client.outcome}, to go on from a checkpoint")
 
 
 @contextlib.contextmanager

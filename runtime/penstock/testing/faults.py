@@ -41,9 +41,9 @@ class Fault:
         return f"{self.kind} {when}, for {self.duration_us / 1e6:g} s"
 
 
-def draw_faults(rng: random.Random) -> list[Fault]:
+def draw_faults(rng: random.Random, *, most: int = 8) -> list[Fault]:
     """None to eight."""
-    return [_draw_fault(rng) for _ in range(rng.choice((0, 1, 2, 2, 3, 4, 6, 8)))]
+    return [_draw_fault(rng) for _ in range(min(most, rng.choice((0, 1, 2, 2, 3, 4, 6, 8))))]
 
 
 def _draw_fault(rng: random.Random) -> Fault:

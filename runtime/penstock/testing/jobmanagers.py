@@ -1,5 +1,6 @@
 """A JobManager in virtual time: the engine's own core, shell and recovery, over simulated calls and storage."""
 
+import asyncio
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from penstock.jobmanager.state_dir import GRAPH, StateDir
 from penstock.model.errors import RetryableError
 from penstock.model.ids import JobId
 from penstock.model.views import CheckpointView, ClusterView, JobView
-from penstock.storage import ObjectStore
+from penstock.storage import ObjectStore, Prefixed
 from penstock.testing.calls import Calls, Channel, Server
 from penstock.testing.processes import Process, VirtualLoop
 from penstock.testing.stores import FaultyStore
@@ -25,21 +26,28 @@ from penstock.testing.watching import Watcher
 
 
 class SimulatedStateDir(StateDir):
-    """The state of one job, in a store instead of a directory; it outlives the JobManagers that use it."""
+    """The state of all jobs, in folders of a store instead of a disk; it outlives the JobManagers that use it."""
 
     def __init__(self, store: FaultyStore) -> None:
         super().__init__(Path("simulated"))
         self._store = store
-        self._jobs: dict[JobId, None] = {}
 
     def store(self, job: JobId) -> ObjectStore:
-        """There is only one job."""
-        self._jobs[job] = None
-        return self._store
+        """The folder of the job."""
+        return Prefixed(self._store, job)
+
+    def open(self, uri: str) -> ObjectStore:
+        """What a slot does with the address that it is given."""
+        return self.store(JobId(uri.rpartition("/")[2]))
+
+    def look(self, job: JobId) -> ObjectStore:
+        """The same folder, without faults: for whoever judges."""
+        return Prefixed(self._store.inner, job)
 
     def job_ids(self) -> list[JobId]:
         """Whatever has a graph."""
-        return list(self._jobs) if self._store.inner.get(GRAPH) is not None else []
+        found = (info.path for info in self._store.inner.list(""))
+        return [JobId(path.removesuffix(f"/{GRAPH}")) for path in found if path.endswith(f"/{GRAPH}")]
 
 
 class WatchedCore:
@@ -85,7 +93,7 @@ class JobManager:
         leads: Callable[[], bool],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        self.process = process
+        self.process, self._on_error = process, on_error
         self._loop = VirtualLoop(process, thread_delay_us=thread_delay_us, on_error=on_error)  # type: ignore[abstract]
         self._core = WatchedCore(Core(writer=process.name), watcher, leads)
         self._shell = Shell(
@@ -101,14 +109,22 @@ class JobManager:
         work.add_done_callback(lambda done: on_error(done.exception() or RuntimeError("the shell ended")))
         self._loop.create_task(self._start())
 
-    def view(self) -> JobView | None:
+    def view(self, job: JobId) -> JobView | None:
         """The job as this JobManager sees it; None: it does not know it yet."""
-        jobs = self._service.job_ids()
-        return self._service.job(jobs[0]) if jobs else None
+        return self._service.job(job) if job in self._service.job_ids() else None
 
-    def submit(self, graph: JobGraph) -> None:
-        """What a client does."""
-        self._loop.create_task(self._service.submit(msgspec.json.encode(graph), name=None, origin=None))
+    def submit(self, graph: JobGraph, *, origin: str | None = None) -> None:
+        """What a client does; the journal shows whether it went well."""
+        work = self._loop.create_task(self._service.submit(msgspec.json.encode(graph), name=None, origin=origin))
+        work.add_done_callback(self._on_submitted)
+
+    def _on_submitted(self, work: "asyncio.Task[JobId]") -> None:
+        if not work.cancelled() and (error := work.exception()) is not None:
+            self._on_error(error)
+
+    def end(self, job: JobId, how: str) -> None:
+        """Somebody wants the job to stop or to be cancelled."""
+        self._loop.call_soon(self._service.stop if how == "stop" else self._service.cancel, job)
 
     async def _start(self) -> None:
         await self._shell.running.wait()

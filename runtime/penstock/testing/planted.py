@@ -4,6 +4,7 @@ Each is a context manager that patches one component of this process. Several we
 """
 
 import contextlib
+import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -18,8 +19,10 @@ from penstock.checkpoint.coordinator import Coordinator
 from penstock.exchange import wire
 from penstock.exchange.channels import ReceiveChannel
 from penstock.exchange.ports import Buffer, Link
-from penstock.jobmanager.events import AppendJournal, Command
+from penstock.jobmanager import starting
+from penstock.jobmanager.events import AppendJournal, Command, JobSubmitted
 from penstock.jobmanager.jobs import Job
+from penstock.jobmanager.timing import Moment
 from penstock.model.elements import Barrier, Element
 from penstock.model.errors import PenstockError
 from penstock.model.handles import Redistribution
@@ -29,6 +32,7 @@ from penstock.operators.keyed_calls import EVENT_TIMERS
 from penstock.operators.process import ProcessOperator
 from penstock.operators.sinks import SinkOperator
 from penstock.operators.sources import SourceOperator
+from penstock.operators.windows import WindowAggregate
 from penstock.storage import ObjectStore, UnknownResultError
 from penstock.taskmanager.in_flight import Snapshots
 from penstock.taskmanager.slot import Slot
@@ -116,6 +120,7 @@ def accept_old_frames() -> Patch:
 
     def take_any(self: Slot, link: Link, header: Buffer, body: memoryview) -> None:
         if self._deployment is not None:
+            self._peers.setdefault(link, self.id)
             frame = wire.unpack_header(header)
             header = wire.pack_header(
                 frame.kind, self._deployment.attempt, frame.channel, frame.sequence, frame.length
@@ -230,6 +235,54 @@ def time_jumps_on_restore() -> Patch:
     return patched(SourceOperator, "_own_splits", hasty)
 
 
+def silence_holds_time_back() -> Patch:
+    """A split without rows is waited for, however long."""
+    return patched(SourceOperator, "_check_idle", lambda self, progress, now: 1_000_000)
+
+
+def discovered_again() -> Patch:
+    """What was discovered before a restore is taken for new, and read from its beginning."""
+    discover = SourceOperator._discover
+
+    def forgetful(self: SourceOperator, splits: dict[str, Any], now: float) -> int:
+        if self._source.discovers:
+            self._restored.clear()
+        return discover(self, splits, now)
+
+    return patched(SourceOperator, "_discover", forgetful)
+
+
+def start_from_nothing() -> Patch:
+    """A job that goes on from a checkpoint is deployed without its state."""
+    add = starting.submitted
+
+    def forgetful(event: JobSubmitted, around: starting.Surroundings, at: Moment) -> Job:
+        return add(dataclasses.replace(event, initial=None), around, at)
+
+    return patched(starting, "submitted", forgetful)
+
+
+def frames_of_strangers() -> Patch:
+    """A frame counts when its attempt has the right number, whoever sent it for whatever job."""
+    on_frame = Slot.on_frame
+
+    def take_any(self: Slot, link: Link, header: Buffer, body: memoryview) -> None:
+        self._peers.setdefault(link, self.id)
+        on_frame(self, link, header, body)
+
+    return patched(Slot, "on_frame", take_any)
+
+
+def clock_windows_start_afresh() -> Patch:
+    """Windows that follow the clock do not get their rows back."""
+    restore = WindowAggregate.restore
+
+    def forgetful(self: WindowAggregate, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
+        restore(self, sections if self._spec.event_time is not None else {})
+
+    return patched(WindowAggregate, "restore", forgetful)
+
+
 PLANTED: dict[str, Plant] = {
     "skip-alignment": skip_alignment,
     "acknowledge-before-upload": acknowledge_before_upload,
@@ -244,4 +297,9 @@ PLANTED: dict[str, Plant] = {
     "doubt-is-failure": doubt_is_failure,
     "committables-in-turns": committables_in_turns,
     "time-jumps-on-restore": time_jumps_on_restore,
+    "silence-holds-time-back": silence_holds_time_back,
+    "discovered-again": discovered_again,
+    "start-from-nothing": start_from_nothing,
+    "frames-of-strangers": frames_of_strangers,
+    "clock-windows-start-afresh": clock_windows_start_afresh,
 }

@@ -83,7 +83,7 @@ class SlotProcess:
         loop: VirtualLoop,
         *,
         network: Network,
-        store: ObjectStore,
+        open_store: Callable[[str], ObjectStore],
         store_delay_us: Callable[[], int],
         make_operator: MakeOperator,
         watcher: Watcher,
@@ -104,7 +104,7 @@ class SlotProcess:
             slot,
             clock=process.clock,
             background=DelayedBackground(process, store_delay_us, self.wake),
-            open_store=lambda _: store,
+            open_store=open_store,
             make_operator=make_operator,
             report=self._say,
         )

@@ -4,6 +4,7 @@ The product knows nothing of this. Everything is seen from outside, or by a look
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,9 +22,10 @@ from penstock.jobmanager.events import (
     Send,
 )
 from penstock.model.elements import Barrier, BarrierKind
-from penstock.model.ids import Attempt, CheckpointId, SlotId
+from penstock.model.ids import Attempt, CheckpointId, JobId, SlotId
 from penstock.model.messages import (
     Abort,
+    Cancel,
     Commit,
     Declined,
     Deploy,
@@ -51,6 +53,41 @@ EXPECTED_FAILURES = {
 simulated network never loses or repeats a frame of a connection that lives."""
 
 
+@dataclass(slots=True)
+class WatchedJournal:
+    """The journal of one job as it grew, with what was deleted since."""
+
+    last_sequence: int = -1
+    last_writer: str = ""
+    outcome: str | None = None
+    restarts: int = 0
+    completed: dict[CheckpointId, frozenset[Attempt]] = field(default_factory=dict)
+    """Checkpoints, with the attempts that were in force."""
+    in_force: dict[int, Attempt] = field(default_factory=dict)
+    """By region."""
+    bystanders: frozenset[Attempt] = frozenset()
+    """Attempts of other regions that ran when the last region started again."""
+    _last_attempt: int = 0
+
+    def add(self, entry: journal.JournalEntry) -> str | None:
+        """One more entry; says what is wrong with it."""
+        self.last_sequence, self.last_writer = entry.sequence, entry.writer
+        match entry:
+            case journal.AttemptStarted(attempt=attempt, region=region, cause=cause):
+                before, self._last_attempt = self._last_attempt, attempt
+                self.in_force[region] = attempt
+                self.restarts += bool(cause)
+                return f"attempt {attempt} follows {before}" if attempt <= before else None
+            case journal.CheckpointCompleted(manifest=manifest):
+                newest = max(self.completed, default=0)
+                self.completed[manifest.checkpoint] = frozenset(self.in_force.values())
+                if manifest.checkpoint <= newest:
+                    return f"checkpoint {manifest.checkpoint} follows {newest}"
+            case journal.Ended(outcome=outcome):
+                self.outcome = outcome
+        return None
+
+
 class Watcher:
     """Told of everything by the simulated processes."""
 
@@ -62,15 +99,26 @@ class Watcher:
         self.on_phase: Callable[[str], None] = lambda _: None
         self.aligning: dict[str, None] = {}
         """Names of slot processes in which a task waits for barriers."""
-        self.restarts = 0
-        self.ended = False
-        """The journal says so."""
-        self.journaled: dict[tuple[CheckpointId, Attempt], None] = {}
-        self._attempt = Attempt(0)
-        self._last_sequence, self._last_writer = -1, ""
+        self.journals: dict[JobId, WatchedJournal] = {}
+        """Of all jobs, in the order of their submission."""
         self._aborted: dict[str, set[int]] = {}
-        self._deployed: dict[Attempt, dict[SlotId, bool]] = {}
-        self._running: dict[Attempt, dict[SlotId, bool]] = {}
+        self._deployed: dict[tuple[JobId, Attempt], dict[SlotId, bool]] = {}
+        self._running: dict[tuple[JobId, Attempt], dict[SlotId, bool]] = {}
+        self._cancelled: dict[tuple[JobId, Attempt], None] = {}
+
+    @property
+    def restarts(self) -> int:
+        """Of all jobs."""
+        return sum(each.restarts for each in self.journals.values())
+
+    @property
+    def checkpoints(self) -> int:
+        """That were completed, of all jobs."""
+        return sum(len(each.completed) for each in self.journals.values())
+
+    def outcome(self, job: JobId) -> str | None:
+        """How it ended, once its journal says so."""
+        return self.journals[job].outcome if job in self.journals else None
 
     def violation(self, oracle: str, text: str) -> None:
         """A promise was broken; the episode ends here."""
@@ -80,48 +128,53 @@ class Watcher:
     # ------------------------------------------------------------ store
 
     def on_written(self, path: str, data: bytes) -> None:
-        """An object came into being. Looks at the journal as it grows, before anything in it is deleted."""
-        if not path.startswith(journal.PREFIX):
+        """An object came into being. Looks at journals as they grow, before anything in them is deleted."""
+        job, _, inside = path.partition("/")
+        if not inside.startswith(journal.PREFIX):
             return
         entry = journal.decode(data, where=path)
         self.world.trace(f"journal: {entry.sequence} {type(entry).__name__} by {entry.writer}")
-        if entry.sequence < self._last_sequence:
+        watched = self.journals.setdefault(JobId(job), WatchedJournal())
+        if entry.sequence < watched.last_sequence:
             self.world.sometimes("late JobManager filled a hole in the journal")
             return
-        self._last_sequence, self._last_writer = entry.sequence, entry.writer
+        if (wrong := watched.add(entry)) is not None:
+            self.violation("journal", wrong)
         match entry:
-            case journal.AttemptStarted(attempt=attempt):
-                if attempt <= self._attempt:
-                    self.violation("journal", f"attempt {attempt} follows {self._attempt}")
-                self._attempt = attempt
-                self.restarts += attempt > 1
+            case journal.AttemptStarted(attempt=attempt, cause=cause) if cause:
+                others = frozenset(watched.in_force.values()) - {attempt}
+                watched.bystanders = frozenset(other for other in others if self._runs(JobId(job), other))
             case journal.CheckpointCompleted(manifest=manifest):
-                newest = max((checkpoint for checkpoint, _ in self.journaled), default=0)
-                if manifest.checkpoint <= newest:
-                    self.violation("journal", f"checkpoint {manifest.checkpoint} follows {newest}")
-                self.journaled[manifest.checkpoint, self._attempt] = None
+                owners = watched.completed[manifest.checkpoint]
+                if any(self._runs(JobId(job), each) for each in watched.bystanders & owners):
+                    self.world.sometimes("one region restarted while another ran on")
                 self.on_phase("journaled")
-            case journal.Ended():
-                self.ended = True
 
-    def is_journaled(self, checkpoint: CheckpointId, attempt: Attempt) -> bool:
-        """Whether the journal has ever held this checkpoint, or a later one of the same attempt.
+    def is_journaled(self, job: JobId, checkpoint: CheckpointId, attempt: Attempt) -> bool:
+        """Whether the job's journal has ever held this checkpoint, or a later one, while the attempt was in force.
 
         What was prepared for a checkpoint that was given up is part of the next one.
         """
-        return any(owner == attempt and done >= checkpoint for done, owner in self.journaled)
+        completed = self.journals[job].completed if job in self.journals else {}
+        return any(done >= checkpoint and attempt in owners for done, owners in completed.items())
+
+    def _runs(self, job: JobId, attempt: Attempt) -> bool:
+        """All its slots have said so, and nobody wants it to end."""
+        deployed, running = self._deployed.get((job, attempt), {}), self._running.get((job, attempt), {})
+        return bool(deployed) and deployed.keys() == running.keys() and (job, attempt) not in self._cancelled
 
     # ------------------------------------------------------------ JobManager
 
     def on_event(self, event: Event, *, leads: bool) -> None:
         """Before a core handles it; `leads`: no other JobManager was started after that one."""
         match event:
-            case MessageReceived(message=Running(attempt=attempt, slot=slot)):
-                self._running.setdefault(attempt, {})[slot] = True
+            case MessageReceived(message=Running(job=job, attempt=attempt, slot=slot)):
+                self._running.setdefault((job, attempt), {})[slot] = True
             case MessageReceived(message=Declined()):
                 self.world.sometimes("checkpoint declined")
-            case JournalConflict(entry=entry):
-                if (entry.sequence, entry.writer) == (self._last_sequence, self._last_writer):
+            case JournalConflict(job=job, entry=entry):
+                watched = self.journals[job]
+                if (entry.sequence, entry.writer) == (watched.last_sequence, watched.last_writer):
                     self.violation("journal", f"{entry.writer} takes its own entry {entry.sequence} for another's")
                 who = "came too late" if leads else "was replaced"
                 self.world.sometimes(f"JobManager that {who} fenced by the journal")
@@ -136,13 +189,11 @@ class Watcher:
             match command:
                 case AppendJournal(entry=journal.CheckpointCompleted()):
                     self.on_phase("collected")
-                case AppendJournal(entry=journal.AttemptStarted(attempt=attempt, restored=restored)):
-                    self.on_phase("restarting" if attempt > 1 else "starting")
-                    before = Attempt(attempt - 1)
-                    if (
-                        restored is not None
-                        and self._deployed.get(before, {}).keys() - self._running.get(before, {}).keys()
-                    ):
+                case AppendJournal(job=job, entry=journal.AttemptStarted() as entry):
+                    self.on_phase("restarting" if entry.cause else "starting")
+                    before = (job, Attempt(entry.attempt - 1))
+                    deployed, running = self._deployed.get(before, {}), self._running.get(before, {})
+                    if entry.restored is not None and deployed.keys() - running.keys():
                         self.world.sometimes("restart during a restore")
                 case Send(directed=directed):
                     self._on_send(directed.slot, directed.message)
@@ -150,12 +201,14 @@ class Watcher:
     def _on_send(self, slot: SlotId, message: object) -> None:
         match message:
             case Deploy(deployment=deployment):
-                self._deployed.setdefault(deployment.attempt, {})[slot] = True
+                self._deployed.setdefault((deployment.job, deployment.attempt), {})[slot] = True
                 self.on_phase("restoring" if any(task.restore for task in deployment.tasks) else "deploying")
             case Trigger(kind=kind):
                 self.on_phase("triggered" if kind is BarrierKind.CHECKPOINT else "ending")
             case Abort():
                 self.world.sometimes("checkpoint aborted")
+            case Cancel(job=job, attempt=attempt):
+                self._cancelled[job, attempt] = None
 
     # ------------------------------------------------------------ slots
 
@@ -164,8 +217,8 @@ class Watcher:
         match message:
             case Abort(checkpoint=checkpoint):
                 self._aborted.setdefault(process.process.name, set()).add(checkpoint)
-            case Commit(checkpoint=checkpoint, attempt=attempt):
-                if not self.is_journaled(checkpoint, attempt):
+            case Commit(job=job, checkpoint=checkpoint, attempt=attempt):
+                if not self.is_journaled(job, checkpoint, attempt):
                     self.violation("visibility", f"commit of checkpoint {checkpoint}, which is not in the journal")
                 self.on_phase("committing")
 

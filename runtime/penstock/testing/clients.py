@@ -1,0 +1,68 @@
+"""The person who runs a job: submits it, may want it to end, and asks again when nobody seems to have listened."""
+
+from penstock.checkpoint import journal
+from penstock.model.ids import JobId
+from penstock.testing.cluster import Cluster
+from penstock.testing.endpoints import Target
+from penstock.testing.jobs import Ending, Job
+
+ASK_AGAIN_US = 700_000
+
+
+class Client:
+    """One run of a job."""
+
+    def __init__(self, cluster: Cluster, target: Target, job: Job) -> None:
+        self.cluster, self._target, self._job = cluster, target, job
+        self._before = cluster.job
+        self._own: JobId | None = None
+
+    @property
+    def accepted(self) -> bool:
+        """The job is in its journal."""
+        return self.cluster.job != self._before
+
+    @property
+    def job(self) -> JobId:
+        """Of this run."""
+        if self._own is None:
+            assert self.accepted
+            self._own = self.cluster.job
+        assert self._own is not None
+        return self._own
+
+    @property
+    def outcome(self) -> str | None:
+        """How the run has ended."""
+        return self.cluster.watcher.outcome(self.job)
+
+    def submit(self) -> None:
+        """Start the job, from where its run before has ended if there was one; again until it is accepted."""
+        if self.accepted:
+            return
+        leader = self.cluster.leader
+        if leader.process.alive and (self._before is None or leader.view(self._before) is not None):
+            leader.submit(self._job.graph, origin=self._origin())
+        self.cluster.world.after(ASK_AGAIN_US, "", self.submit)
+
+    def end_later(self, ending: Ending) -> None:
+        """Somebody will want it to end: this run, not the one after it."""
+        assert self.job
+        self.cluster.world.after(ending.after_us, "", lambda: self._end(ending))
+
+    def _end(self, ending: Ending) -> None:
+        if self.outcome is not None:
+            return
+        leader = self.cluster.leader
+        listens = leader.process.alive and leader.view(self.job) is not None
+        if listens and ending.may_come(self._target.visible):
+            self.cluster.world.trace(f"client: wants the job to {ending.how}")
+            leader.end(self.job, ending.how)
+        self.cluster.world.after(ASK_AGAIN_US, "", lambda: self._end(ending))
+
+    def _origin(self) -> str | None:
+        """The job before, if it left a checkpoint; without one, nothing of it can be seen."""
+        if self._before is None:
+            return None
+        recorded = journal.read_journal(self.cluster.state_dir.look(self._before))
+        return self._before if journal.latest(each.entry for each in recorded) is not None else None

@@ -1,0 +1,192 @@
+"""The programs that are simulated, each with its answer.
+
+No row is ever late: within a split rows are out of order by less than the allowed delay, a split that falls silent
+says nothing more in its life, and where splits appear any time, nothing depends on time. So the answer depends on the
+rows alone, not on what arrives when, and a plain recomputation gives it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import narwhals as nw
+import polars as pl
+
+from penstock.api import sliding, tumbling
+from penstock.api.aggregates import count, max_, sum_
+from penstock.api.streams import DataStream
+from penstock.operators.contexts import KeyedContext
+from penstock.operators.user_functions import KeyedProcessFunction
+from penstock.operators.user_states import ValueState
+from penstock.testing.answers import Answer, ExactRows, Row, SumsPerKey, Together
+from penstock.testing.endpoints import SinkOutput
+
+SECOND_US = 1_000_000
+SCHEMA = pl.Schema({"key": pl.Int64(), "ts": pl.Int64(), "value": pl.Int64(), "name": pl.String()})
+
+Input = tuple[int, int, int, str]
+"""key, ts, value, name."""
+
+Build = Callable[[list[DataStream], list[list[Input]], int], Answer]
+"""From streams, the rows of each and the width of a window in seconds: writes the results, and says what they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program and what its sources are like."""
+
+    build: Build
+    sources: int = 1
+    time: str = "event"
+    falls_silent: bool = False
+    """The source has no end, and one of its splits stops giving rows early: time must go on without it."""
+    grows: bool = False
+    """Splits appear while the job runs."""
+
+    @property
+    def endless(self) -> bool:
+        """Somebody has to end it."""
+        return self.falls_silent or self.grows
+
+
+class Sessions(KeyedProcessFunction):
+    """Sums per key and bucket, given out by a timer at the end of the bucket; a second timer gives the count."""
+
+    total = ValueState(int, default=0)
+    rows = ValueState(int, default=0)
+
+    def process(self, ctx: KeyedContext, value: int, end: int) -> tuple[int, int, str, int] | None:
+        """Count, and set both timers; the first row of a bucket is announced."""
+        self.total.value += value
+        self.rows.value += 1
+        ctx.set_timer(end - 1)
+        ctx.set_timer(end + 3 * SECOND_US)
+        return (*ctx.key, "opened", 0) if self.rows.value == 1 else None
+
+    def on_timer(self, ctx: KeyedContext, time: int) -> tuple[int, int, str, int]:
+        """The end of the bucket, or some time later."""
+        if time < ctx.key[1]:
+            return (*ctx.key, "sum", self.total.value)
+        rows = self.rows.value
+        self.total.clear()
+        self.rows.clear()
+        return (*ctx.key, "count", rows)
+
+
+class Tally(KeyedProcessFunction):
+    """Numbers the rows of a key, in whatever order they come."""
+
+    rows = ValueState(int, default=0)
+
+    def process(self, ctx: KeyedContext, value: int) -> tuple[int, int]:
+        """One more."""
+        self.rows.value += 1
+        return ctx.key, self.rows.value
+
+
+def doubled(key: int, ts: int, value: int, name: str) -> tuple[int, int, int, str]:
+    """For `map`: one row in, one row out."""
+    return key, ts, value * 2, name
+
+
+# ---------------------------------------------------------------- programs and their answers
+
+
+def _tumbling(streams: list[DataStream], inputs: list[list[Input]], width: int) -> Answer:
+    window = streams[0].key_by("key").window(tumbling(width))
+    window.agg(rows=count(), total=sum_("value"), uid="window").write(SinkOutput(), uid="sink")
+    return ExactRows(_window_answer(inputs[0], width, width))
+
+
+def _sliding(streams: list[DataStream], inputs: list[list[Input]], width: int) -> Answer:
+    window = streams[0].filter(nw.col("value") >= 0).key_by("key").window(sliding(2 * width, every=width))
+    window.agg(rows=count(), total=sum_("value"), uid="window").write(SinkOutput(), uid="sink")
+    return ExactRows(_window_answer([row for row in inputs[0] if row[2] >= 0], 2 * width, width))
+
+
+def _union(streams: list[DataStream], inputs: list[list[Input]], width: int) -> Answer:
+    both = streams[0].union(streams[1], uid="both").map(doubled, output=SCHEMA)
+    window = both.key_by("name").window(tumbling(width))
+    result = window.agg(rows=count(), total=sum_("value"), most=max_("value"), uid="window")
+    result.write(SinkOutput(), uid="sink")
+
+    def answer() -> Iterator[Row]:
+        rows = inputs[0] + inputs[1]
+        for (name, start), values in _grouped(rows, lambda row: row[3], width, width).items():
+            yield name, start, start + width * SECOND_US, len(values), 2 * sum(values), 2 * max(values)
+
+    return ExactRows(answer())
+
+
+def _process(streams: list[DataStream], inputs: list[list[Input]], width: int) -> Answer:
+    size = width * SECOND_US
+    buckets = streams[0].with_columns(end=(nw.col("ts") // size + 1) * size)
+    output = pl.Schema({"key": pl.Int64(), "end": pl.Int64(), "what": pl.String(), "number": pl.Int64()})
+    buckets.key_by("key", "end").process(Sessions(), output=output, uid="sessions").write(SinkOutput(), uid="sink")
+
+    def answer() -> Iterator[Row]:
+        for (key, start), values in _grouped(inputs[0], lambda row: row[0], width, width).items():
+            yield key, start + size, "opened", 0
+            yield key, start + size, "sum", sum(values)
+            yield key, start + size, "count", len(values)
+
+    return ExactRows(answer())
+
+
+def _clock(streams: list[DataStream], inputs: list[list[Input]], width: int) -> Answer:
+    window = streams[0].key_by("key").window(tumbling(width))
+    window.agg(rows=count(), total=sum_("value"), uid="window").write(SinkOutput(), uid="sink")
+    values: dict[int, list[int]] = {}
+    for key, _, value, _ in inputs[0]:
+        values.setdefault(key, []).append(value)
+    return SumsPerKey(values)
+
+
+def _tally(streams: list[DataStream], inputs: list[list[Input]], width: int) -> Answer:
+    return _tallied(streams[0], inputs[0], "sink")
+
+
+def _two_pipelines(streams: list[DataStream], inputs: list[list[Input]], width: int) -> Answer:
+    """Nothing connects them: two regions, that fail each by itself."""
+    windows = _tumbling(streams[:1], inputs[:1], width)
+    return Together({5: windows, 2: _tallied(streams[1], inputs[1], "tallies")})
+
+
+def _tallied(stream: DataStream, rows: list[Input], uid: str) -> Answer:
+    output = pl.Schema({"key": pl.Int64(), "number": pl.Int64()})
+    stream.key_by("key").process(Tally(), output=output, uid=f"{uid}-tally").write(SinkOutput(), uid=uid)
+    numbers: dict[int, int] = {}
+    answer = []
+    for key, _, _, _ in rows:
+        numbers[key] = numbers.get(key, 0) + 1
+        answer.append((key, numbers[key]))
+    return ExactRows(answer)
+
+
+PROGRAMS: dict[str, Program] = {
+    "tumbling": Program(_tumbling),
+    "sliding": Program(_sliding),
+    "union": Program(_union, sources=2),
+    "process": Program(_process),
+    "clock": Program(_clock, time="processing"),
+    "silent split": Program(_tumbling, falls_silent=True),
+    "growing input": Program(_tally, grows=True),
+    "two pipelines": Program(_two_pipelines, sources=2),
+}
+
+
+def _grouped(
+    rows: list[Input], key: Callable[[Input], object], width: int, every: int
+) -> dict[tuple[object, int], list[int]]:
+    size, slide = width * SECOND_US, every * SECOND_US
+    groups: dict[tuple[object, int], list[int]] = {}
+    for row in rows:
+        start = row[1] // slide * slide
+        while start > row[1] - size:
+            groups.setdefault((key(row), start), []).append(row[2])
+            start -= slide
+    return groups
+
+
+def _window_answer(rows: list[Input], width: int, every: int) -> Iterator[Row]:
+    for (key, start), values in _grouped(rows, lambda row: row[0], width, every).items():
+        yield key, start, start + width * SECOND_US, len(values), sum(values)
