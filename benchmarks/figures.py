@@ -1,6 +1,7 @@
 """What a benchmark comes to: figures with their goals, for people as a table and for machines as JSON lines."""
 
 import json
+import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -29,7 +30,8 @@ class Figure:
 
     def as_json(self) -> str:
         """One line."""
-        return json.dumps({**asdict(self), "value": float(f"{self.value:.6g}"), "holds": self.holds})
+        value = None if math.isnan(self.value) else float(f"{self.value:.6g}")
+        return json.dumps({**asdict(self), "value": value, "holds": self.holds})
 
     def as_row(self) -> tuple[str, ...]:
         """Cells of the table, as in `COLUMNS`."""
@@ -74,6 +76,8 @@ def median_ratio(values: list[float], reference: list[float]) -> float:
 
 
 def _readable(value: float) -> str:
+    if math.isnan(value):
+        return "-"
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

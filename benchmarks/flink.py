@@ -30,7 +30,7 @@ _REQUIREMENT = "apache-flink==2.3.*"
 
 def run(*, repeats: int, rows: int = ROWS) -> Iterator[Figure]:
     """Speed as a multiple of Flink's."""
-    files, out = data.bids(rows), data.scratch("flink-out")
+    files, out = data.events(rows), data.scratch("flink-out")
     with Flink(environment(), _numbers(rows)) as flink, jobs.cluster("flink", task_managers=1) as cluster:
         source = partial(flink.run, "source", out / "source")
         source()

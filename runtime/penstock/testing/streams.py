@@ -267,7 +267,8 @@ class _Building:
     def graph(self, parallelism: int, max_parallelism: int) -> JobGraph:
         """Built anew for each parallelism."""
         flow = _TestedFlow(self._settings, self._inputs, self.scripts)
-        names = list(inspect.signature(self._program).parameters)
+        parameters = inspect.signature(self._program).parameters.values()
+        names = [each.name for each in parameters if each.default is each.empty]
         if names == [_FLOW]:
             self._program(flow)
             unread = [name for name in self._inputs if name not in flow.replaced]
