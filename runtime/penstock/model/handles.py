@@ -1,6 +1,7 @@
 """Where the state of a checkpoint lies. Plain data, carried by acknowledgements and manifests."""
 
 import enum
+from collections.abc import Iterator
 
 import msgspec
 
@@ -21,6 +22,15 @@ class Redistribution(enum.Enum):
     """Every subtask gets all rows, and takes what it needs."""
 
 
+class FileHandle(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of a database: one immutable object in the store, which several checkpoints may share."""
+
+    name: str
+    path: str
+    size: int
+    sha256: str
+
+
 class SectionHandle(msgspec.Struct, frozen=True, kw_only=True):
     """One state of one operator inside a state object: an Arrow IPC stream at a byte range."""
 
@@ -32,7 +42,22 @@ class SectionHandle(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     first_group: int = 0
     group_offsets: tuple[int, ...] = ()
-    """Keyed only: row offset of each group from `first_group`, one more than there are groups."""
+    """Keyed only: row offset of each group from `first_group`, one more than there are groups. With `files` it
+    counts the groups themselves: which rows are there only the database knows."""
+    path: str = ""
+    """An object of its own, which several checkpoints may share; empty: the object of the subtask."""
+    size: int = 0
+    sha256: str = ""
+    files: tuple[FileHandle, ...] = ()
+    """The state is not a table but a database of these files."""
+
+    @property
+    def shared(self) -> Iterator[tuple[str, int]]:
+        """Path and size of objects that other checkpoints may share."""
+        if self.path:
+            yield self.path, self.size
+        for file in self.files:
+            yield file.path, file.size
 
 
 class StateHandle(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +70,28 @@ class StateHandle(msgspec.Struct, frozen=True, kw_only=True):
     sections: tuple[SectionHandle, ...]
     counters: tuple[OperatorMetrics, ...] = ()
     """Rows that its operators had counted at the barrier, since their deployment."""
+    uploaded: int = -1
+    """Bytes that were new; -1: all."""
+
+    @property
+    def shared_paths(self) -> list[str]:
+        """Objects that other checkpoints may share."""
+        return [path for section in self.sections for path, _ in section.shared]
+
+    @property
+    def paths(self) -> list[str]:
+        """All objects that a restore needs."""
+        return [*([self.path] if self.path else []), *self.shared_paths]
+
+    @property
+    def total_size(self) -> int:
+        """Bytes of all of them."""
+        return self.size + sum(size for section in self.sections for _, size in section.shared)
+
+    @property
+    def uploaded_size(self) -> int:
+        """Bytes that this checkpoint added to the store."""
+        return self.total_size if self.uploaded < 0 else self.uploaded
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,4 +113,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def size(self) -> int:
         """Bytes of state."""
-        return sum(handle.size for handle in self.handles)
+        return sum(handle.total_size for handle in self.handles)
+
+    @property
+    def uploaded(self) -> int:
+        """Bytes that were not in the store before."""
+        return sum(handle.uploaded_size for handle in self.handles)

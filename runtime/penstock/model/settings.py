@@ -82,6 +82,17 @@ class SourceSettings(_Settings, frozen=True, kw_only=True):
     """stop | drop: what to do with a row that cannot be parsed or has no event time."""
 
 
+class StateSettings(_Settings, frozen=True, kw_only=True):
+    """Where keyed state of process functions is kept."""
+
+    backend: str = "memory"
+    """memory | rocksdb | auto: memory, and RocksDB as soon as the state takes half of the budget."""
+
+    memory_budget: int = 512 * 1024 * 1024
+    """Bytes of memory that a slot may take with its state in RocksDB: cached rows, block cache, write buffers and
+    what the process needs besides."""
+
+
 class JobSettings(_Settings, frozen=True, kw_only=True):
     """All of it."""
 
@@ -89,3 +100,4 @@ class JobSettings(_Settings, frozen=True, kw_only=True):
     restart: RestartSettings = RestartSettings()
     exchange: ExchangeSettings = ExchangeSettings()
     source: SourceSettings = SourceSettings()
+    state: StateSettings = StateSettings()

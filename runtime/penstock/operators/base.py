@@ -7,6 +7,7 @@ One thread calls an operator; it never blocks, sleeps or locks. The order of cal
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import polars as pl
@@ -15,6 +16,8 @@ from penstock.model.clocks import Clock
 from penstock.model.handles import Redistribution
 from penstock.model.ids import Attempt, CheckpointId, JobId, SubtaskId, Uid
 from penstock.model.settings import JobSettings
+from penstock.state.key_groups import group_range
+from penstock.state.rocks import LinkedFiles, RestoredFiles
 from penstock.operators.user_metrics import UserMetrics
 
 
@@ -39,7 +42,21 @@ class Counters:
     late_rows: int = 0
     bad_rows: int = 0
     state_rows: int = 0
+    state_bytes: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
     user: UserMetrics = field(default_factory=UserMetrics)
+
+
+@dataclass(frozen=True, slots=True)
+class StateHome:
+    """Where the keyed state of an operator may live."""
+
+    backend: str = "memory"
+    folder: Path | None = None
+    """For a database of this operator; does not exist yet."""
+    budget: int = 0
+    """Bytes of memory that this operator may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +72,12 @@ class OperatorContext:
     clock: Clock
     settings: JobSettings
     counters: Counters = field(default_factory=Counters)
+    state: StateHome = StateHome()
+
+    @property
+    def groups(self) -> range:
+        """The key groups of this subtask."""
+        return group_range(self.subtask.index, self.parallelism, self.max_parallelism)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +89,19 @@ class Section:
     frame: pl.DataFrame
 
 
-Snapshot = Callable[[], Sequence[Section]]
+@dataclass(frozen=True, slots=True)
+class FilesSection:
+    """State of one operator in the files of a database."""
+
+    state: str
+    linked: LinkedFiles
+
+
+Snapshot = Callable[[], Sequence[Section | FilesSection]]
 """The slow half of a snapshot: runs on a background thread, and sees the state as it was at the barrier."""
 
 
-def empty_snapshot() -> Sequence[Section]:
+def empty_snapshot() -> Sequence[Section | FilesSection]:
     """The snapshot of an operator that has no state."""
     return ()
 
@@ -87,6 +118,10 @@ class Operator:
 
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
         """State by name, from one or more earlier subtasks; keyed rows are only those of own key groups."""
+
+    def restore_files(self, restored: Sequence[RestoredFiles]) -> None:
+        """Databases of one or more earlier subtasks; called before `restore`."""
+        raise NotImplementedError(type(self).__name__)
 
     def on_batch(self, frame: pl.DataFrame, port: int = 0) -> None:
         """Rows of one input, never empty."""

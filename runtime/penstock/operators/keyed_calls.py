@@ -15,7 +15,7 @@ import polars as pl
 
 from penstock.model import specs
 from penstock.model.handles import Redistribution
-from penstock.operators.base import OperatorContext, Output, Section, Snapshot
+from penstock.operators.base import FilesSection, OperatorContext, Output, Section, Snapshot
 from penstock.operators.contexts import KeyedContext
 from penstock.operators.failures import STOP, Failures
 from penstock.operators.keyed_states import KeyedStates, no_time
@@ -25,6 +25,7 @@ from penstock.operators.side_rows import SideRows
 from penstock.operators.user_errors import place, user_code
 from penstock.operators.user_functions import KeyedFunction
 from penstock.state.keys import KeyCodec
+from penstock.state.rocks import RestoredFiles
 from penstock.state.timers import Timers
 
 EVENT_TIMERS = "timers:event"
@@ -84,6 +85,7 @@ class KeyedCalls:
 
     def close(self) -> None:
         """Call the user's `close`, if `open` was called."""
+        self._closing.callback(self.states.close)
         self._closing.close()
 
     def _close_function(self) -> None:
@@ -130,6 +132,7 @@ class KeyedCalls:
         self.context._timestamp = lambda: self._firing[0]
         self.states.row_time = no_time
         while (due := timers.next_time) is not None and due <= now:
+            self.states.prepare(timers.upcoming(now, _TIMERS_PER_FRAME))
             some = islice(self._due(timers, now), _TIMERS_PER_FRAME)
             made = self.rows.empty()
             step = partial(loop.run, self.context, some, made)
@@ -149,14 +152,19 @@ class KeyedCalls:
 
     def snapshot(self) -> Snapshot:
         """Freeze all states and timers."""
-        tables = self.states.snapshot()
-        tables += (EVENT_TIMERS, self._event.snapshot()), (PROCESSING_TIMERS, self._processing.snapshot())
+        states = self.states.snapshot()
+        tables = (EVENT_TIMERS, self._event.snapshot()), (PROCESSING_TIMERS, self._processing.snapshot())
 
-        def sections() -> Sequence[Section]:
+        def sections() -> Sequence[Section | FilesSection]:
             made = [(name, make()) for name, make in tables]
-            return [Section(name, Redistribution.KEYED, frame) for name, frame in made if frame is not None]
+            timers = [Section(name, Redistribution.KEYED, frame) for name, frame in made if frame is not None]
+            return [*states(), *timers]
 
         return sections
+
+    def restore_files(self, restored: Sequence[RestoredFiles]) -> None:
+        """Take up databases that earlier subtasks left."""
+        self.states.restore_files(restored)
 
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
         """Take up what earlier subtasks left."""

@@ -1,23 +1,36 @@
 """The declared states of one keyed function in one subtask.
 
-Owns: the table behind each state, and the time by which states expire.
+Owns: the table behind each state, the database that they may share, and the time by which states expire.
 Does not own: what users see of a state (operators.user_states), how values are kept (state.values).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import polars as pl
 
 from penstock.model.errors import UserError
-from penstock.operators.base import OperatorContext
+from penstock.model.handles import Redistribution
+from penstock.operators.base import FilesSection, OperatorContext, Section, Snapshot
 from penstock.operators.contexts import KeyedContext
 from penstock.operators.loops import BoundState
 from penstock.operators.user_errors import place
 from penstock.operators.user_functions import KeyedFunction, declared_states, state_type
 from penstock.operators.user_states import State, ValueState
+from penstock.state import databases
 from penstock.state.keys import KeyCodec
-from penstock.state.values import MakeTable, ValueTable
+from penstock.state.rocks import Database, RestoredFiles
+from penstock.state.stored import StoredDict
+from penstock.state.values import ValueTable
+
+FILES = "rocksdb"
+"""Name of the section that holds the database."""
+
+_CACHE_SHARE = 4
+"""A quarter of the budget is for rows as objects; block cache, write buffers and the process itself take the rest."""
+
+_AUTO_SHARE = 2
 
 
 def no_time() -> int | None:
@@ -32,6 +45,9 @@ class KeyedStates:
         self, function: KeyedFunction, keys: KeyCodec, *, operator: OperatorContext, context: KeyedContext
     ) -> None:
         self._function, self._keys, self._operator, self._context = function, keys, operator, context
+        self._home = operator.state
+        self._database: Database | None = None
+        self._counted_at = 0
         self.row_time: Callable[[], int | None] = no_time
         """Event time of what the function is called with, set in front of the calls."""
         self.expire_by_event_time = False
@@ -40,6 +56,8 @@ class KeyedStates:
         """Those that the loop loads and stores."""
         for name, declared in declared_states(function).items():
             self._bind(name, declared)
+        if self._home.backend == "rocksdb" and self.tables:
+            self._store(self._open_database())
 
     def _bind(self, name: str, declared: State[Any]) -> None:
         where = place(self._operator)
@@ -66,6 +84,23 @@ class KeyedStates:
         time = self.row_time()
         return self._context.watermark if time is None else max(time, self._context.watermark)
 
+    def _open_database(self, restored: Sequence[RestoredFiles] = ()) -> Database:
+        operator, home = self._operator, self._home
+        if home.folder is None:
+            raise UserError(
+                "P024", "RocksDB needs a folder, and there is none here", fix='state.backend = "memory"'
+            )
+        self._close_database()
+        database = Database(
+            home.folder, groups=operator.groups, budget=home.budget, restored=restored, where=place(operator)
+        )
+        self._database = database
+        return database
+
+    def _store(self, database: Database) -> None:
+        for table in self.tables:
+            table.store_in(database, self._home.budget // _CACHE_SHARE // len(self.tables))
+
     # ------------------------------------------------------------ around calls
 
     def begin(self) -> None:
@@ -75,18 +110,82 @@ class KeyedStates:
             table.values.merge()
             table.sweep()
 
+    def prepare(self, keys: Sequence[Any]) -> None:
+        """These keys are about to be current: have their rows at hand."""
+        if self._database is not None:
+            for table in self.tables:
+                table.prepare(keys)
+
     def count(self) -> None:
         """After calls: how much state there is."""
+        counters = self._operator.counters
+        if self._database is not None:
+            stored = [table.values for table in self.tables if isinstance(table.values, StoredDict)]
+            counters.cache_hits = sum(values.cache.hits for values in stored)
+            counters.cache_misses = sum(values.cache.misses for values in stored)
+            return
         fronts = [table.values.front for table in self.tables]
         if all(front.below is None for front in fronts):  # else the number is known when the layers are merged
-            self._operator.counters.state_rows = sum(map(len, fronts))
+            counters.state_rows = sum(map(len, fronts))
+            self._weigh()
+
+    def _weigh(self) -> None:
+        """How many bytes it is, looked at again whenever it has grown; with `auto` it may be time to move."""
+        counters = self._operator.counters
+        rows = counters.state_rows
+        if self._counted_at * 0.9 <= rows <= self._counted_at * 1.1:
+            return
+        self._counted_at = rows
+        counters.state_bytes = round(sum(len(table.values.front) * table.row_bytes for table in self.tables))
+        if self._home.backend == "auto" and counters.state_bytes > self._home.budget // _AUTO_SHARE > 0:
+            self._store(self._open_database())
 
     # ------------------------------------------------------------ snapshot and restore
 
-    def snapshot(self) -> list[tuple[str, MakeTable]]:
+    def snapshot(self) -> Snapshot:
         """Freeze all states."""
         self.row_time = no_time
-        return [(table.name, table.snapshot()) for table in self.tables]
+        if self._database is not None:
+            return self._snapshot_database(self._database)
+        tables = [(table.name, table.snapshot()) for table in self.tables]
+
+        def sections() -> Sequence[Section]:
+            made = [(name, make()) for name, make in tables]
+            return [Section(name, Redistribution.KEYED, frame) for name, frame in made if frame is not None]
+
+        return sections
+
+    def _snapshot_database(self, database: Database) -> Snapshot:
+        views = [table.freeze() for table in self.tables]
+        counters = self._operator.counters
+
+        def files() -> Sequence[FilesSection]:
+            try:
+                for view in views:
+                    view.write()
+                databases.describe(database, self.tables, self._keys)
+                linked = database.link()
+            finally:
+                for view in views:
+                    view.release()
+            counters.state_rows, counters.state_bytes = linked.rows, database.size
+            return [FilesSection(FILES, linked)]
+
+        return files
+
+    def restore_files(self, restored: Sequence[RestoredFiles]) -> None:
+        """Take up the databases that earlier subtasks left."""
+        database = self._open_database(restored)
+        adopt = partial(
+            databases.adopt, database, self.tables, self._keys, self._operator.groups, where=place(self._operator)
+        )
+        if self._home.backend != "memory":
+            self._store(database)
+            adopt()
+            self._write_restored()
+        else:
+            adopt()
+            self._close_database()
 
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
         """Take up what earlier subtasks left."""
@@ -102,3 +201,18 @@ class KeyedStates:
                 )
             for frame in frames:
                 tables[name].restore(frame)
+                self._write_restored()
+
+    def _write_restored(self) -> None:
+        for table in self.tables:
+            if isinstance(table.values, StoredDict):
+                table.values.merge()
+
+    def close(self) -> None:
+        """Leave no files behind."""
+        self._close_database()
+
+    def _close_database(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None

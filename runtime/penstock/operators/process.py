@@ -10,6 +10,7 @@ from penstock.operators.base import Operator, OperatorContext, Output, Snapshot
 from penstock.operators.keyed_calls import KeyedCalls
 from penstock.operators.record_calls import BatchCalls, RecordCalls
 from penstock.operators.user_functions import KeyedProcessFunction
+from penstock.state.rocks import RestoredFiles
 
 
 class KeyedOperator(Operator):
@@ -48,6 +49,10 @@ class KeyedOperator(Operator):
     def snapshot(self, checkpoint: CheckpointId) -> Snapshot:
         """States and timers as they are now."""
         return self.calls.snapshot()
+
+    def restore_files(self, restored: Sequence[RestoredFiles]) -> None:
+        """Take up databases that earlier subtasks left."""
+        self.calls.restore_files(restored)
 
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
         """Take up what earlier subtasks left."""

@@ -48,7 +48,9 @@ class RecordCalls:
         columns = [
             frame.rows(named=True) if name == ROW else to_objects(frame.get_column(name)) for name in self._parameters
         ]
-        self._batch = batch = _Batch(frame, calls.keys.decode(renamed(frame, self._keys, calls.keys.names)))
+        keys = calls.keys.decode(renamed(frame, self._keys, calls.keys.names))
+        calls.states.prepare(keys)
+        self._batch = batch = _Batch(frame, keys)
         batch.event_time = self._event_time
         calls.context._timestamp = calls.states.row_time = batch.timestamp
         rows = zip(batch.position, *columns, strict=True) if columns else batch.position

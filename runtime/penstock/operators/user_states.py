@@ -211,7 +211,7 @@ class ListState(State[T]):
     def add_many(self, keys: pl.DataFrame, items: pl.Series | Sequence[T]) -> None:
         """In `process_batch`: append one item to the list of the key of each row of a frame."""
         table = self._running()
-        for key, item in zip(table.keys.decode(keys), _plain(items), strict=True):
+        for key, item in zip(table.prepared(keys), _plain(items), strict=True):
             held = table.take(key) or []
             held.append(item)
             table.put(key, held)
@@ -290,7 +290,7 @@ class MapState(State[V], Generic[K, V]):
     def put_many(self, keys: pl.DataFrame, names: pl.Series | Sequence[K], values: pl.Series | Sequence[V]) -> None:
         """In `process_batch`: set one entry in the map of the key of each row of a frame."""
         table = self._running()
-        for key, name, value in zip(table.keys.decode(keys), _plain(names), _plain(values), strict=True):
+        for key, name, value in zip(table.prepared(keys), _plain(names), _plain(values), strict=True):
             held = table.take(key) or {}
             held[name] = value
             table.put(key, held)
@@ -328,7 +328,7 @@ class ReducingState(State[T]):
     def add_many(self, keys: pl.DataFrame, values: pl.Series | Sequence[T]) -> None:
         """In `process_batch`: add one value to the key of each row of a frame."""
         table = self._running()
-        for key, value in zip(table.keys.decode(keys), _plain(values), strict=True):
+        for key, value in zip(table.prepared(keys), _plain(values), strict=True):
             self._add(table, key, value)
 
     def _add(self, table: ValueTable, key: Any, value: T) -> None:
@@ -385,13 +385,13 @@ class AggregatingState(State[Any], Generic[Input, Result]):
     def add_many(self, keys: pl.DataFrame, values: pl.Series | Sequence[Input]) -> None:
         """In `process_batch`: add one value to the key of each row of a frame."""
         table = self._running()
-        for key, value in zip(table.keys.decode(keys), _plain(values), strict=True):
+        for key, value in zip(table.prepared(keys), _plain(values), strict=True):
             self._add(table, key, value)
 
     def results(self, keys: pl.DataFrame) -> list[Result | None]:
         """In `process_batch`: the results of the keys in the rows of a frame."""
         table = self._running()
-        held = map(table.take, table.keys.decode(keys))
+        held = map(table.take, table.prepared(keys))
         return [None if each is None else self.aggregator.result(each) for each in held]
 
     def _add(self, table: ValueTable, key: Any, value: Input) -> None:

@@ -23,6 +23,11 @@ class KeyCodec:
         self._where = where
         self._types: tuple[pl.DataType, ...] = ()
 
+    @property
+    def types(self) -> tuple[pl.DataType, ...]:
+        """Types of the key columns; empty until a frame was seen."""
+        return self._types
+
     def learn(self, types: Sequence[pl.DataType]) -> None:
         """Take these as the types of the key columns."""
         types = tuple(types)

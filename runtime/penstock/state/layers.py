@@ -39,7 +39,7 @@ class Layer(dict[Key, Value]):
 
     def __missing__(self, key: Key) -> Any:
         value = self._find_below(key)
-        if value is _ABSENT:
+        if value is _ABSENT or value is None:
             value = self.default
         return value if self.copy_value is None or value is None else self.copy_value(value)
 
@@ -61,7 +61,7 @@ class Layer(dict[Key, Value]):
 
     def holds(self, key: Key) -> bool:
         """Whether the key has a value of its own, here or below."""
-        return key in self or self._find_below(key) is not _ABSENT
+        return self.peek(key) is not None
 
 
 class View(Generic[Key, Value]):

@@ -68,6 +68,15 @@ class Timers:
                     if self._times[0] < time:
                         break
 
+    def upcoming(self, watermark: int, limit: int) -> list[Any]:
+        """Keys whose timers come due first, about `limit` of them; a key may be there twice."""
+        keys: list[Any] = []
+        for time in sorted(time for time in self._times if time <= watermark):
+            keys.extend(self._buckets.front.peek(time) or ())
+            if len(keys) >= limit:
+                break
+        return keys
+
     @property
     def next_time(self) -> int | None:
         """Nothing is due before this."""

@@ -17,11 +17,17 @@ from penstock.state.columns import ValueMismatch, cast_lossless, to_column, to_o
 from penstock.state.key_groups import sort_by_group
 from penstock.state.keys import KeyCodec
 from penstock.state.layers import LayeredDict, View
+from penstock.state.rocks import Database
+from penstock.state.rows import KeyBytes, ValueBytes
+from penstock.state.stored import StoredDict, StoredView
 from penstock.state.ttl import TimeToLive
 from penstock.state.value_types import ValueType
 
 MakeTable = Callable[[], pl.DataFrame | None]
 """The slow half of a snapshot; None: nothing to keep."""
+
+ROW_OVERHEAD = 220
+"""Bytes of a row in a dictionary beside its plain form: two objects and their places."""
 
 SWEEP_KEYS = 1024
 """Keys that are looked at per batch for expiry: below a tenth of what a batch itself costs."""
@@ -46,10 +52,11 @@ class ValueTable:
         self.name, self.kind, self.keys, self.ttl = name, kind, keys, ttl
         self.default = default
         copy = kind.copy
-        if ttl is None:
-            self.values: LayeredDict[Any, Any] = LayeredDict(default, copy)
-        else:
-            self.values = LayeredDict(None, None if copy is None else lambda entry: (copy(entry[0]), entry[1]))
+        self._layer_default = default if ttl is None else None
+        self._copy_entry: Callable[[Any], Any] | None = copy
+        if ttl is not None and copy is not None:
+            self._copy_entry = lambda entry: (copy(entry[0]), entry[1])
+        self.values: LayeredDict[Any, Any] | StoredDict = LayeredDict(self._layer_default, self._copy_entry)
         self._now = now
         self._max_parallelism, self._where = max_parallelism, where
         self._unswept: Iterator[Any] = iter(())
@@ -94,9 +101,20 @@ class ValueTable:
 
     # ------------------------------------------------------------ many keys at once
 
+    def prepare(self, keys: Sequence[Any]) -> None:
+        """These keys are about to be asked for."""
+        if isinstance(self.values, StoredDict):
+            self.values.load(keys)
+
+    def prepared(self, frame: pl.DataFrame) -> list[Any]:
+        """The keys of a frame, ready to be asked for."""
+        keys = self.keys.decode(frame)
+        self.prepare(keys)
+        return keys
+
     def get_many(self, frame: pl.DataFrame) -> pl.Series:
         """The values of the keys of `frame`, row by row; the default where there is none."""
-        keys = self.keys.decode(frame)
+        keys = self.prepared(frame)
         if self.ttl is None:
             return self.column(list(map(self.values.front.__getitem__, keys)))
         default = self.default
@@ -107,6 +125,7 @@ class ValueTable:
         objects = self.objects(values) if isinstance(values, pl.Series) else list(values)
         keys = self.keys.decode(frame)
         if self.ttl is not None:
+            self.prepare(keys)
             for key, value in zip(keys, objects, strict=True):
                 self.put(key, value)
             return
@@ -142,7 +161,7 @@ class ValueTable:
         """Forget some of what has expired; called between batches, and each time looks at a few more keys."""
         ttl = self.ttl
         front = self.values.front
-        if ttl is None or front.below is not None:
+        if ttl is None or front.below is not None or isinstance(self.values, StoredDict):
             return
         now = self._now()
         looked_at = list(islice(self._unswept, SWEEP_KEYS))
@@ -160,6 +179,7 @@ class ValueTable:
 
     def snapshot(self) -> MakeTable:
         """Freeze the state as it is now."""
+        assert isinstance(self.values, LayeredDict)
         view = self.values.freeze()
         now = None if self.ttl is None else self._now()
         return lambda: self._make_table(view, now)
@@ -182,6 +202,72 @@ class ValueTable:
             expiries = to_objects(columns[width + 1]) if len(columns) > width + 1 else since_now
             objects = list(zip(objects, expiries, strict=True))
         self.values.front.update(zip(self.keys.decode(pl.DataFrame(columns[:width])), objects, strict=True))
+
+    # ------------------------------------------------------------ in a database
+
+    def store_in(self, database: Database, budget: int) -> None:
+        """Keep the rows there from now on, with `budget` bytes of them at hand. What there is moves."""
+        held = self.values
+        self._key_bytes = KeyBytes(self.name, self.keys, self._max_parallelism)
+        self._value_bytes = ValueBytes(self.kind.dtype, where=self._where)
+        stored = StoredDict(
+            database,
+            encode=self._encode_rows,
+            encode_keys=self._key_bytes.encode,
+            decode=self._decode_rows,
+            budget=budget,
+            default=self._layer_default,
+            copy_value=self._copy_entry,
+        )
+        if isinstance(held, LayeredDict):
+            for keys, values in held.freeze().chunks():
+                stored.front.update(zip(keys, values, strict=True))
+                stored.write_back()
+                stored.cache.trim()
+        self.values = stored
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the rows are in a database."""
+        return isinstance(self.values, StoredDict)
+
+    def freeze(self) -> StoredView:
+        """State in a database as it is now."""
+        assert isinstance(self.values, StoredDict)
+        return self.values.freeze()
+
+    def _encode_rows(self, keys: Sequence[Any], entries: Sequence[Any]) -> tuple[list[bytes], list[bytes]]:
+        if self.ttl is None:
+            return self._key_bytes.encode(keys), self._value_bytes.encode(self.column(list(entries)), None)
+        column = self.column([entry[0] for entry in entries])
+        return self._key_bytes.encode(keys), self._value_bytes.encode(column, [entry[1] for entry in entries])
+
+    def _decode_rows(self, rows: Sequence[bytes]) -> list[Any]:
+        column, expiries = self._value_bytes.decode(rows, expiring=self.ttl is not None)
+        objects = self.objects(column)
+        return objects if expiries is None else list(zip(objects, expiries, strict=True))
+
+    # ------------------------------------------------------------ size
+
+    @property
+    def rows(self) -> int:
+        """Rows in memory."""
+        if isinstance(self.values, StoredDict):
+            return self.values.cached_rows
+        layer, rows = self.values.front, 0
+        while layer is not None:
+            rows += len(layer)
+            layer = layer.below
+        return rows
+
+    @property
+    def row_bytes(self) -> float:
+        """What a row takes in memory, about, from a few of them."""
+        some = list(islice(self.values.front.values(), 64))
+        if not some:
+            return 0.0
+        values = some if self.ttl is None else [entry[0] for entry in some]
+        return ROW_OVERHEAD + 2 * self.column(values).estimated_size() / len(some)
 
     def _make_table(self, view: View[Any, Any], now: int | None) -> pl.DataFrame | None:
         try:
