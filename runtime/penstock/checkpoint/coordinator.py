@@ -103,6 +103,9 @@ class Coordinator:
         self._last_start = self._last_end = float("-inf")
         self._failures_in_a_row = 0
         self._history: dict[CheckpointId, CheckpointView] = {}
+        self._orphans: set[str] = set()
+        """Shared objects of checkpoints that were given up. The next one may still name them: subtasks do not know
+        what became of the last. Once one is complete, what it does not name is never named again."""
         self.pending: Pending | None = None
         self.completed_count = 0
         self.failed_count = 0
@@ -211,7 +214,7 @@ class Coordinator:
             max_parallelism=max_parallelism,
             triggered_us=pending.triggered_us,
             completed_us=now_us,
-            handles=tuple(handle for _, handle in sorted(pending.handles.items()) if handle.path),
+            handles=tuple(handle for _, handle in sorted(pending.handles.items()) if handle.path or handle.sections),
             unaligned=pending.unaligned,
             counters=tuple(counters.total((*counted_before, *counted)).values()),
         )
@@ -277,6 +280,7 @@ class Coordinator:
 
     def useless(self, handle: StateHandle) -> bool:
         """Whether the object of a stale acknowledgement can be deleted: nothing refers to it."""
+        self._orphans.update(handle.shared_paths)
         return bool(handle.path) and handle.path not in self._referenced()
 
     def check_invariants(self) -> None:
@@ -301,6 +305,8 @@ class Coordinator:
         view = self._view(pending, status)
         self._remember(pending.barrier.checkpoint, msgspec.structs.replace(view, reason=reason))
         referenced = self._referenced()
+        for handle in pending.handles.values():
+            self._orphans.update(handle.shared_paths)
         paths = (handle.path for handle in pending.handles.values() if handle.path)
         return GivenUp(pending.barrier.checkpoint, tuple(path for path in paths if path not in referenced))
 
@@ -309,15 +315,18 @@ class Coordinator:
         dropped, self._retained = self._retained[: max(0, excess)], self._retained[max(0, excess) :]
         referenced = self._referenced()
         entries = [journal.path(old.sequence) for old in dropped]
-        paths = [handle.path for old in dropped for handle in old.manifest.handles if handle.path]
-        return (*entries, *(path for path in paths if path not in referenced))
+        paths = dict.fromkeys(path for old in dropped for handle in old.manifest.handles for path in handle.paths)
+        orphans, self._orphans = self._orphans, set()
+        return (*entries, *(path for path in (*paths, *sorted(orphans - paths.keys())) if path not in referenced))
 
     def _referenced(self) -> set[str]:
         manifests = [kept.manifest for kept in self._retained]
         if self._initial is not None:
             manifests.append(self._initial)
-        paths = {handle.path for manifest in manifests for handle in manifest.handles}
-        return paths | ({h.path for h in self.pending.handles.values()} if self.pending else set())
+        handles = [handle for manifest in manifests for handle in manifest.handles]
+        if self.pending:
+            handles += self.pending.handles.values()
+        return {path for handle in handles for path in handle.paths}
 
     def _show_completed(self, manifest: Manifest) -> None:
         subtasks = sum(manifest.parallelism.values())
@@ -330,6 +339,7 @@ class Coordinator:
                 triggered_us=manifest.triggered_us,
                 duration_us=manifest.completed_us - manifest.triggered_us,
                 size=manifest.size,
+                uploaded=manifest.uploaded,
                 acknowledged=subtasks,
                 subtasks=subtasks,
                 unaligned=manifest.unaligned,
@@ -348,7 +358,8 @@ class Coordinator:
             kind=pending.barrier.kind.value,
             status=status,
             triggered_us=pending.triggered_us,
-            size=sum(handle.size for handle in pending.handles.values()),
+            size=sum(handle.total_size for handle in pending.handles.values()),
+            uploaded=sum(handle.uploaded_size for handle in pending.handles.values()),
             acknowledged=len(pending.handles),
             subtasks=len(pending.handles) + len(pending.waiting),
             unaligned=pending.unaligned,

@@ -11,21 +11,32 @@ import hashlib
 import io
 import re
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Final
 
+import msgspec
 import numpy as np
 import polars as pl
 
-from penstock.model.errors import FatalJobError
+from penstock.checkpoint import shared_objects
 from penstock.model.handles import Redistribution, SectionHandle, StateHandle
 from penstock.model.ids import Attempt, CheckpointId, SubtaskId, Uid
-from penstock.operators.base import Section
+from penstock.operators.base import FilesSection, Section
 from penstock.state.key_groups import KEY_GROUP
+from penstock.state.rocks import RestoredFiles
 from penstock.storage import ObjectStore
 
-Sections = Sequence[tuple[Uid, Section]]
-Restored = dict[Uid, dict[str, list[pl.DataFrame]]]
-"""State by operator and name, from one or more earlier subtasks."""
+Tables = Sequence[tuple[Uid, Section]]
+Sections = Sequence[tuple[Uid, Section | FilesSection]]
+
+
+class Restored(dict[Uid, dict[str, list[pl.DataFrame]]]):
+    """State by operator and name, from one or more earlier subtasks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files: dict[Uid, list[RestoredFiles]] = {}
+        """Databases by operator."""
 
 
 _LONGEST_NAME: Final = 80
@@ -34,10 +45,10 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]")
 
 def object_path(checkpoint: CheckpointId, attempt: Attempt, subtask: SubtaskId) -> str:
     """Where a subtask puts its state. The attempt keeps apart what an old and a new one write."""
-    return f"checkpoints/{checkpoint}/{attempt}-{_safe_name(subtask.vertex)}-{subtask.index}.state"
+    return f"checkpoints/{checkpoint}/{attempt}-{safe_name(subtask.vertex)}-{subtask.index}.state"
 
 
-def encode(subtask: SubtaskId, sections: Sections, path: str) -> tuple[bytes, StateHandle]:
+def encode(subtask: SubtaskId, sections: Tables, path: str) -> tuple[bytes, StateHandle]:
     """The bytes of the object and the handle that finds its way in them."""
     buffer = io.BytesIO()
     handles = [_append(buffer, uid, section) for uid, section in sections]
@@ -56,11 +67,19 @@ def write(
     store: ObjectStore, checkpoint: CheckpointId, attempt: Attempt, subtask: SubtaskId, sections: Sections
 ) -> StateHandle:
     """Encode and store; durable when it returns."""
-    if not sections:
-        return StateHandle(subtask=subtask, path="", size=0, sha256="", sections=())
-    data, handle = encode(subtask, sections, object_path(checkpoint, attempt, subtask))
-    store.put(handle.path, data)
-    return handle
+    tables = [(uid, section) for uid, section in sections if isinstance(section, Section)]
+    handle = StateHandle(subtask=subtask, path="", size=0, sha256="", sections=())
+    if tables:
+        data, handle = encode(subtask, tables, object_path(checkpoint, attempt, subtask))
+        store.put(handle.path, data)
+    writer = f"{attempt}-{safe_name(subtask.vertex)}-{subtask.index}"
+    handles, uploaded = list(handle.sections), handle.size
+    for uid, section in sections:
+        if isinstance(section, FilesSection):
+            stored, size = shared_objects.store_files(store, writer, uid, section)
+            handles.append(stored)
+            uploaded += size
+    return msgspec.structs.replace(handle, sections=tuple(handles), uploaded=uploaded)
 
 
 def read(
@@ -71,17 +90,26 @@ def read(
     index: int,
     parallelism: int,
     uids: Collection[Uid],
+    folder: Path | None = None,
 ) -> Restored:
     """What subtask `index` of `parallelism` gets back of the operators `uids`.
 
     Keyed: rows of `groups`. Union: all rows. List: row j of all `handles` in their order goes to subtask
     j mod `parallelism`; that is fair and complete because every subtask is given the same list sections.
+    Files of databases are brought into `folder`.
     """
-    restored: Restored = {}
+    restored = Restored()
     rows_before: dict[tuple[Uid, str], int] = {}
     for handle in handles:
-        wanted = [section for section in handle.sections if section.uid in uids]
-        data = _verified(store, handle) if wanted else b""
+        wanted = [section for section in handle.sections if section.uid in uids and not section.files]
+        data = shared_objects.verified(store, handle.path, handle.size, handle.sha256) if wanted else b""
+        for section in handle.sections:
+            if section.files and section.uid in uids and holds_groups(section, groups):
+                if folder is None:
+                    raise shared_objects.broken(section.files[0].path, "there is no folder for files here")
+                databases = restored.files.setdefault(section.uid, [])
+                place = folder / f"restored-{safe_name(section.uid)}-{index}-{len(databases)}"
+                databases.append(shared_objects.bring_files(store, section, place))
         for section in wanted:
             frames = restored.setdefault(section.uid, {}).setdefault(section.state, [])
             match section.redistribution:
@@ -143,36 +171,16 @@ def _slice_groups(section: SectionHandle, frame: pl.DataFrame, groups: range) ->
     return frame.slice(first, last - first)
 
 
-def _verified(store: ObjectStore, handle: StateHandle) -> bytes:
-    data = store.get(handle.path)
-    if data is None:
-        raise _broken(handle, "it is not in the store")
-    if len(data) != handle.size:
-        raise _broken(handle, f"it has {len(data)} bytes instead of {handle.size}")
-    found = hashlib.sha256(data).hexdigest()
-    if found != handle.sha256:
-        raise _broken(handle, f"its SHA-256 is {found} instead of {handle.sha256}")
-    return data
-
-
 def _decode(handle: StateHandle, section: SectionHandle, data: bytes) -> pl.DataFrame:
     frame = pl.read_ipc_stream(data[section.offset : section.offset + section.length])
     if frame.height != section.rows:
-        raise _broken(
-            handle, f'state "{section.state}" of "{section.uid}" has {frame.height} rows, not {section.rows}'
+        raise shared_objects.broken(
+            handle.path, f'state "{section.state}" of "{section.uid}" has {frame.height} rows, not {section.rows}'
         )
     return frame
 
 
-def _broken(handle: StateHandle, found: str) -> FatalJobError:
-    return FatalJobError(
-        "S002",
-        f"state object {handle.path} of {handle.subtask} cannot be used: {found}",
-        fix="put the object back from a copy, or start the job from another retained checkpoint",
-    )
-
-
-def _safe_name(vertex: str) -> str:
+def safe_name(vertex: str) -> str:
     """Letters, digits, "_", "." and "-" only; two vertices never share a name."""
     plain = _UNSAFE.sub("_", vertex)[:_LONGEST_NAME]
     return plain if plain == vertex else f"{plain}~{hashlib.sha256(vertex.encode()).hexdigest()[:12]}"

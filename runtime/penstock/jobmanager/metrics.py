@@ -23,6 +23,9 @@ _HELP = {
     "penstock_operator_late_rows_total": ("counter", "Rows that came after their windows."),
     "penstock_operator_bad_rows_total": ("counter", "Rows that could not be read."),
     "penstock_operator_state_rows": ("gauge", "Rows of state."),
+    "penstock_operator_state_bytes": ("gauge", "Bytes of state, about."),
+    "penstock_operator_state_cache_hits_total": ("counter", "Rows of state in RocksDB that were at hand."),
+    "penstock_operator_state_cache_misses_total": ("counter", "Rows of state that were fetched from RocksDB."),
     "penstock_user_counter_total": ("counter", "Counters that functions keep themselves."),
     "penstock_user_gauge": ("gauge", "Gauges that functions set themselves, over all subtasks."),
     "penstock_user_histogram": ("histogram", "Values that functions observed."),
@@ -78,6 +81,9 @@ def _job_samples(job: JobView) -> Iterator[Sample]:
             yield "penstock_operator_late_rows_total", of_operator, operator.late_rows
             yield "penstock_operator_bad_rows_total", of_operator, operator.bad_rows
             yield "penstock_operator_state_rows", of_operator, operator.state_rows
+            yield "penstock_operator_state_bytes", of_operator, operator.state_bytes
+            yield "penstock_operator_state_cache_hits_total", of_operator, operator.cache_hits
+            yield "penstock_operator_state_cache_misses_total", of_operator, operator.cache_misses
             for metric in operator.user:
                 yield from _user_samples(metric, {**of_operator, "name": metric.name})
 

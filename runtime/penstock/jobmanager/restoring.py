@@ -12,7 +12,7 @@ import msgspec
 from penstock.checkpoint import journal
 from penstock.jobmanager.state_dir import StateDir, StoredJob
 from penstock.model.errors import UserError
-from penstock.model.handles import Manifest, StateHandle
+from penstock.model.handles import Manifest, SectionHandle, StateHandle
 from penstock.model.ids import JobId
 from penstock.storage import ObjectStore
 
@@ -68,18 +68,36 @@ def adopt(origin: Origin, target: ObjectStore) -> Manifest:
 
 
 def _copy(handle: StateHandle, number: int, origin: Origin, target: ObjectStore) -> StateHandle:
-    data = origin.source.store.get(handle.path)
+    path = f"restored/{origin.manifest.checkpoint}/{number:06d}"
+
+    def copied(old: str, sha256: str, new: str) -> str:
+        if old:
+            _copy_object(handle, origin, target, old, sha256, new)
+        return new if old else ""
+
+    def copied_section(section: SectionHandle) -> SectionHandle:
+        files = tuple(
+            msgspec.structs.replace(file, path=copied(file.path, file.sha256, f"{path}-{file.sha256}"))
+            for file in section.files
+        )
+        own = copied(section.path, section.sha256, f"{path}-{section.sha256}")
+        return msgspec.structs.replace(section, path=own, files=files)
+
+    sections = tuple(map(copied_section, handle.sections))
+    return msgspec.structs.replace(handle, path=copied(handle.path, handle.sha256, path), sections=sections)
+
+
+def _copy_object(handle: StateHandle, origin: Origin, target: ObjectStore, path: str, sha256: str, new: str) -> None:
+    data = origin.source.store.get(path)
     found = "missing" if data is None else hashlib.sha256(data).hexdigest()
-    if data is None or found != handle.sha256:
+    if data is None or found != sha256:
         raise UserError(
             "S002",
-            f"checkpoint {origin.uri} cannot be used: state of {handle.subtask} is {found}, not {handle.sha256}",
-            where=f"{origin.source.store.uri}/{handle.path}",
+            f"checkpoint {origin.uri} cannot be used: state of {handle.subtask} is {found}, not {sha256}",
+            where=f"{origin.source.store.uri}/{path}",
             fix="name an older checkpoint of that job: penstock checkpoints " + origin.source.job,
         )
-    path = f"restored/{origin.manifest.checkpoint}/{number:06d}"
-    target.put(path, data)
-    return msgspec.structs.replace(handle, path=path)
+    target.put(new, data)
 
 
 def _newest(state_dir: StateDir) -> StoredJob:

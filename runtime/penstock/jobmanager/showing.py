@@ -112,5 +112,8 @@ def _view_operator(operator: Operator, counted: OperatorMetrics) -> OperatorView
         late_rows=counted.late_rows,
         bad_rows=counted.bad_rows,
         state_rows=counted.state_rows,
+        state_bytes=counted.state_bytes,
+        cache_hits=counted.cache_hits,
+        cache_misses=counted.cache_misses,
         user=counted.user,
     )

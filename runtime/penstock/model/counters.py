@@ -29,14 +29,17 @@ class OperatorMetrics(msgspec.Struct, frozen=True, kw_only=True):
     late_rows: int = 0
     bad_rows: int = 0
     state_rows: int = 0
-    """Rows of state now: the only one that does not just grow."""
+    """Rows of state now (what RocksDB estimates, for state in it): this and its bytes do not just grow."""
+    state_bytes: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
     user: tuple[UserMetric, ...] = ()
     """By name. Of these, gauges do not just grow."""
 
     def without_present(self) -> "OperatorMetrics":
         """Only what goes on after a restart: without what describes the present."""
         lasting = tuple(metric for metric in self.user if metric.kind != "gauge")
-        return msgspec.structs.replace(self, state_rows=0, user=lasting)
+        return msgspec.structs.replace(self, state_rows=0, state_bytes=0, user=lasting)
 
 
 def total(counters: Iterable[OperatorMetrics]) -> dict[str, OperatorMetrics]:
@@ -56,6 +59,9 @@ def _plus(one: OperatorMetrics, other: OperatorMetrics) -> OperatorMetrics:
         late_rows=one.late_rows + other.late_rows,
         bad_rows=one.bad_rows + other.bad_rows,
         state_rows=one.state_rows + other.state_rows,
+        state_bytes=one.state_bytes + other.state_bytes,
+        cache_hits=one.cache_hits + other.cache_hits,
+        cache_misses=one.cache_misses + other.cache_misses,
         user=_all_user((*one.user, *other.user)) if one.user or other.user else (),
     )
 

@@ -15,6 +15,10 @@ class OperatorView(msgspec.Struct, frozen=True, kw_only=True):
     late_rows: int = 0
     bad_rows: int = 0
     state_rows: int = 0
+    state_bytes: int = 0
+    cache_hits: int = 0
+    """Rows of state that were at hand when they were asked for; of state in RocksDB."""
+    cache_misses: int = 0
     user: tuple[UserMetric, ...] = ()
     """What its functions count themselves."""
 
@@ -43,6 +47,9 @@ class CheckpointView(msgspec.Struct, frozen=True, kw_only=True):
     triggered_us: int
     duration_us: int | None = None
     size: int = 0
+    """Bytes that a restore reads."""
+    uploaded: int = 0
+    """Bytes that were not in the store before: files and chunks that did not change are not uploaded again."""
     acknowledged: int = 0
     subtasks: int = 0
     reason: str = ""

@@ -16,9 +16,9 @@ from penstock.model.clocks import Clock
 from penstock.model.handles import Redistribution
 from penstock.model.ids import Attempt, CheckpointId, JobId, SubtaskId, Uid
 from penstock.model.settings import JobSettings
+from penstock.operators.user_metrics import UserMetrics
 from penstock.state.key_groups import group_range
 from penstock.state.rocks import LinkedFiles, RestoredFiles
-from penstock.operators.user_metrics import UserMetrics
 
 
 class Output(Protocol):

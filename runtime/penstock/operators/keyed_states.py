@@ -87,9 +87,7 @@ class KeyedStates:
     def _open_database(self, restored: Sequence[RestoredFiles] = ()) -> Database:
         operator, home = self._operator, self._home
         if home.folder is None:
-            raise UserError(
-                "P024", "RocksDB needs a folder, and there is none here", fix='state.backend = "memory"'
-            )
+            raise UserError("P040", "RocksDB needs a folder, and there is none here", fix='state.backend = "memory"')
         self._close_database()
         database = Database(
             home.folder, groups=operator.groups, budget=home.budget, restored=restored, where=place(operator)

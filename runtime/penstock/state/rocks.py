@@ -9,14 +9,11 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.model.errors import UserError
 from penstock.model.handles import FileHandle
 from penstock.state.rows import group_prefix
-
-if TYPE_CHECKING:
-    from rocksdict import Rdict
 
 _GROUPS_END = b"\xff\xff\xff"
 _COPY_ROWS = 20_000
@@ -24,6 +21,9 @@ _BLOCK_CACHE_SHARE = 8
 _WRITE_BUFFER_SHARE = 32
 _WRITE_BUFFERS = 3
 _SMALLEST_WRITE_BUFFER = 4 * 1024 * 1024
+_FILE_BYTES = 16 * 1024 * 1024
+"""Files are read whole when they are uploaded: small ones take little memory."""
+
 _LEVEL_ZERO_FILES = 8
 """Files that are merged at once. More of them rewrite less, and less that was rewritten is uploaded again."""
 
@@ -61,14 +61,14 @@ class Database:
         self._budget = budget
         shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        first, *others = sorted(restored, key=lambda files: -sum(file.size for file in files.files)) or [None]
-        if first is not None:
+        largest_first = sorted(restored, key=lambda files: -sum(file.size for file in files.files))
+        for first in largest_first[:1]:
             first.folder.rename(folder)
             self.stored = {file.name: file for file in first.files if is_immutable(file.name)}
         self._db = self._open(folder)
-        if first is not None:
+        for first in largest_first[:1]:
             self._clip(first.groups)
-        for other in others:
+        for other in largest_first[1:]:
             self._copy(other)
 
     # ------------------------------------------------------------ rows
@@ -121,14 +121,13 @@ class Database:
 
     def close(self) -> None:
         """Let go, and leave nothing on the disk."""
-        self._db.cancel_all_background(wait=True)
         self._db.close()
         for folder in self._folder.parent.glob(f"{self._folder.name}*"):
             shutil.rmtree(folder, ignore_errors=True)
 
     # ------------------------------------------------------------ inside
 
-    def _open(self, folder: Path) -> "Rdict":
+    def _open(self, folder: Path) -> Any:
         rocks = self._rocks
         options = rocks.Options(raw_mode=True)
         options.create_if_missing(True)
@@ -147,6 +146,7 @@ class Database:
         self._write_options = rocks.WriteOptions()
         # A checkpoint flushes first, and what came after the last one is replayed from the sources.
         self._write_options.disable_wal = True
+        options.set_target_file_size_base(_FILE_BYTES)
         return rocks.Rdict(str(folder), options)
 
     def _clip(self, held: range) -> None:
@@ -182,7 +182,7 @@ def _library(where: str) -> Any:
         import rocksdict
     except ImportError:
         raise UserError(
-            "P024",
+            "P040",
             'state.backend = "rocksdb" needs a library that is not installed here',
             where=where or None,
             fix="pip install 'penstock[rocksdb]' where TaskManagers run",

@@ -16,7 +16,7 @@ from penstock.model.errors import UserError
 from penstock.state.columns import ValueMismatch, cast_lossless, to_column, to_objects
 from penstock.state.key_groups import sort_by_group
 from penstock.state.keys import KeyCodec
-from penstock.state.layers import LayeredDict, View
+from penstock.state.layers import Layer, LayeredDict, View
 from penstock.state.rocks import Database
 from penstock.state.rows import KeyBytes, ValueBytes
 from penstock.state.stored import StoredDict, StoredView
@@ -254,7 +254,8 @@ class ValueTable:
         """Rows in memory."""
         if isinstance(self.values, StoredDict):
             return self.values.cached_rows
-        layer, rows = self.values.front, 0
+        layer: Layer[Any, Any] | None = self.values.front
+        rows = 0
         while layer is not None:
             rows += len(layer)
             layer = layer.below

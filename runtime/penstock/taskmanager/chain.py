@@ -135,6 +135,8 @@ class Chain:
         for node in reversed(self.nodes):
             node.operator.open(node.context, node)
         for node in reversed(self.nodes):
+            if files := restored.files.get(node.description.uid):
+                node.operator.restore_files(files)
             if sections := restored.get(node.description.uid):
                 node.operator.restore(sections)
 

@@ -125,8 +125,8 @@ def _snapshot(captured: Sequence[_Captured], max_parallelism: int) -> tuple[Uid,
 
 def split_off(restored: Restored) -> tuple[Restored, Restored]:
     """State of operators, and rows in flight."""
-    states: Restored = {}
-    rows: Restored = {}
+    states, rows = Restored(), Restored()
+    states.files = restored.files
     for uid, sections in restored.items():
         for name, frames in sections.items():
             target = rows if name.startswith((RECEIVED, SENT)) else states

@@ -16,6 +16,7 @@ from penstock.rpc import Reply, Server, ToldTaskManager, jobmanager_channel, ser
 from penstock.taskmanager.jobmanager_link import JobManagerLink
 from penstock.taskmanager.relay import SlotRelay
 from penstock.taskmanager.slot_processes import SLOT_ENTRY, SlotLauncher
+from penstock.taskmanager.work_folders import remove_abandoned_folders
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class TaskManager:
     async def run(self) -> None:
         """Serve until stopped. An error of any part ends the process: its supervisor starts a fresh one."""
         await self._server.start()
+        await asyncio.to_thread(remove_abandoned_folders)
         logger.info("taskmanager started", extra={"id": self._id, "address": self._server.address, "pid": os.getpid()})
         try:
             async with asyncio.TaskGroup() as tasks:

@@ -9,6 +9,7 @@ Invariant: nothing of another job or attempt gets in; after a failure nothing ge
 import traceback
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
@@ -33,6 +34,7 @@ from penstock.taskmanager import in_flight
 from penstock.taskmanager.chain import Chain, MakeOperator
 from penstock.taskmanager.in_flight import Snapshots
 from penstock.taskmanager.ports import Background
+from penstock.taskmanager.state_homes import state_home
 from penstock.taskmanager.task import Outcome, RunningTask
 
 STEPS_PER_TURN = 8
@@ -56,8 +58,11 @@ class Slot:
         open_store: Callable[[str], ObjectStore],
         make_operator: MakeOperator,
         report: Report,
+        work_folder: Path | None = None,
     ) -> None:
+        """`work_folder`: for files of running operators; need not exist, and is removed by somebody else."""
         self.id = slot
+        self._work_folder = work_folder
         self.failed = False
         self._clock, self._background, self._report = clock, background, report
         self._open_store, self._make_operator = open_store, make_operator
@@ -163,7 +168,7 @@ class Slot:
         self._early.clear()
         gates = {task.subtask: self._make_gates(deployment, task) for task in deployment.tasks}
         self._background.submit(
-            lambda: {task.subtask: _load(store, task) for task in deployment.tasks},
+            lambda: {task.subtask: _load(store, task, self._work_folder) for task in deployment.tasks},
             lambda restored: self._guarded(lambda: self._open_tasks(deployment, gates, restored)),
         )
 
@@ -210,6 +215,7 @@ class Slot:
             max_parallelism=task.max_parallelism,
             clock=self._clock,
             settings=deployment.settings,
+            state=state_home(deployment, task.subtask, uid, self._work_folder),
         )
 
     def _make_gates(self, deployment: tasks.Deployment, task: tasks.Task) -> dict[tuple[int, str], list[Gate]]:
@@ -395,7 +401,7 @@ class Slot:
         )
 
 
-def _load(store: ObjectStore, task: tasks.Task) -> state_objects.Restored:
+def _load(store: ObjectStore, task: tasks.Task, folder: Path | None) -> state_objects.Restored:
     return state_objects.read(
         store,
         task.restore,
@@ -403,6 +409,7 @@ def _load(store: ObjectStore, task: tasks.Task) -> state_objects.Restored:
         index=task.subtask.index,
         parallelism=task.parallelism,
         uids={link.operator.uid for link in task.chain},
+        folder=folder,
     )
 
 

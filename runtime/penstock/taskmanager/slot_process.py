@@ -29,6 +29,7 @@ from penstock.storage import open_store
 from penstock.taskmanager.control import FrameReader, encode_frame
 from penstock.taskmanager.slot import Slot
 from penstock.taskmanager.warming import warm_up
+from penstock.taskmanager.work_folders import work_folder
 
 REPORT_SECONDS = 0.5
 READ_BYTES = 256 * 1024
@@ -66,6 +67,7 @@ class SlotProcess:
             open_store=open_store,
             make_operator=make_operator,
             report=self._line.send,
+            work_folder=work_folder(os.getpid()),
         )
         self._transport = SocketTransport(host, self._slot)
         self._slot.transport = self._transport

@@ -23,6 +23,7 @@ import msgspec
 from penstock.model.ids import SlotId
 from penstock.model.messages import FromSlot, SlotReady, ToSlot
 from penstock.taskmanager.control import FrameReader, encode_frame
+from penstock.taskmanager.work_folders import remove_work_folder
 
 SLOT_ENTRY = "penstock.taskmanager.slot_process:slot_main"
 """What runs in a slot process, with (control socket, slot, host to listen on). By name: the TaskManager itself
@@ -99,6 +100,7 @@ class SlotProcess:
         loop = asyncio.get_running_loop()
         code = await loop.run_in_executor(self._executor, lambda: self._process.exitcode)
         self._process.close()
+        await loop.run_in_executor(self._executor, remove_work_folder, self.pid)
         return 0 if code is None else code
 
     def _on_exit(self) -> None:

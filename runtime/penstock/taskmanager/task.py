@@ -283,6 +283,9 @@ class RunningTask:
                 late_rows=node.counters.late_rows,
                 bad_rows=node.counters.bad_rows,
                 state_rows=node.counters.state_rows,
+                state_bytes=node.counters.state_bytes,
+                cache_hits=node.counters.cache_hits,
+                cache_misses=node.counters.cache_misses,
                 user=node.counters.user.read(),
             )
             for node in self.chain.nodes

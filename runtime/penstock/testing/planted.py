@@ -27,7 +27,7 @@ from penstock.model.elements import Barrier, Element
 from penstock.model.errors import PenstockError
 from penstock.model.handles import Redistribution
 from penstock.model.ids import Attempt, ChannelId, CheckpointId, JobId, SlotId
-from penstock.operators.base import Snapshot
+from penstock.operators.base import Section, Snapshot
 from penstock.operators.keyed_calls import EVENT_TIMERS
 from penstock.operators.process import ProcessOperator
 from penstock.operators.sinks import SinkOperator
@@ -77,7 +77,8 @@ def acknowledge_before_upload() -> Patch:
         deployment, store = self._deployment, self._store
         assert deployment is not None
         assert store is not None
-        sections = [(uid, section) for uid, snapshot in snapshots for section in snapshot()]
+        made = [(uid, section) for uid, snapshot in snapshots for section in snapshot()]
+        sections = [(uid, section) for uid, section in made if isinstance(section, Section)]
         path = state_objects.object_path(barrier.checkpoint, deployment.attempt, task.subtask)
         data, handle = state_objects.encode(task.subtask, sections, path)
         self._acknowledge(deployment.job, deployment.attempt, barrier.checkpoint, task.subtask, handle)
@@ -215,7 +216,11 @@ def committables_in_turns() -> Patch:
 
     def dealt(self: SinkOperator, checkpoint: CheckpointId) -> Snapshot:
         make = snapshot(self, checkpoint)
-        return lambda: [type(section)(section.state, Redistribution.LIST, section.frame) for section in make()]
+        return lambda: [
+            Section(section.state, Redistribution.LIST, section.frame)
+            for section in make()
+            if isinstance(section, Section)
+        ]
 
     return patched(SinkOperator, "snapshot", dealt)
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from penstock.checkpoint.state_objects import Restored
 from penstock.exchange.channels import SendChannel
 from penstock.exchange.gates import Destination, Gate
 from penstock.exchange.partitioners import ToOne
@@ -96,7 +97,7 @@ def make_chain(parents: Sequence[int | None], outside: Outside, log: list[str]) 
         make_operator=lambda described, context: Hoarder(log),
         make_context=context,
     )
-    chain.open({})
+    chain.open(Restored())
     return chain
 
 
@@ -167,7 +168,7 @@ def test_side_outputs_have_readers_of_their_own_and_share_time_and_barriers() ->
         make_operator=lambda described, context: Sorter() if described.uid == "a" else Hoarder(log),
         make_context=context,
     )
-    chain.open({})
+    chain.open(Restored())
     chain.head.receive(rows(1, 2, 3, -4))
     chain.head.on_watermark(10)
     chain.barrier(Barrier(CheckpointId(1)))

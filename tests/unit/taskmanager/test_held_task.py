@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from penstock.checkpoint.state_objects import Restored
 from penstock.exchange.channels import ReceiveChannel
 from penstock.model import specs
 from penstock.model.elements import Batch
@@ -62,7 +63,7 @@ def test_a_held_task_is_blocked_until_its_sink_is_ready() -> None:
             settings=JobSettings(),
         ),
     )
-    chain.open({})
+    chain.open(Restored())
     channel = ReceiveChannel(ChannelId(0), 0, ExchangeSettings())
     task = RunningTask(
         SUBTASK,
