@@ -31,6 +31,7 @@ _STATEFUL = (
     specs.Process,
     specs.Retract,
     specs.RunningAggregate,
+    specs.Join,
     specs.SessionAggregate,
 )
 

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from penstock.api import changes as updating
-from penstock.api import checks, connections, expressions, function_verbs, places, relations, windowed
+from penstock.api import checks, connections, expressions, function_verbs, joins, places, relations, windowed
 from penstock.api.aggregates import AggregateCall
 from penstock.api.building import GraphBuilder, Input, Options, options_or_columns
 from penstock.api.expressions import IntoExpression
@@ -219,6 +219,63 @@ class DataStream:
     def broadcast(self) -> "DataStream":
         """Every row to every subtask of the next operator."""
         return self._spread(specs.Broadcast())
+
+    # ------------------------------------------------------------ relations
+
+    def join(
+        self,
+        other: "DataStream",
+        *,
+        on: joins.On | None = None,
+        left_on: joins.On | None = None,
+        right_on: joins.On | None = None,
+        how: str = "inner",
+        within: Any = None,
+        ttl: Duration | None = None,
+        suffix: str = "_right",
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> "DataStream":
+        """Rows of this stream beside rows of the other that have equal keys.
+
+        `how`: inner, left, right, full, semi (rows with a match) or anti (rows without). `within` says which rows
+        match in time: `ps.tumbling("10s")` those of the same window, `ps.interval("-5s", "5s")` those that are near,
+        `ps.as_of()` the version that was valid. Without it rows match whenever they come, and are remembered for
+        `ttl`, or for ever. `left.join(right.broadcast(), ...)` keeps all of the right side in every subtask.
+
+        A null key equals nothing. Columns that both sides have get the `suffix` on the right; a key that both call the
+        same comes once.
+        """
+        where = places.caller()
+        request = joins.JoinRequest(
+            on=on, left_on=left_on, right_on=right_on, how=how, within=within, ttl=ttl, suffix=suffix
+        )
+        options = Options(uid=uid, name=name, parallelism=parallelism)
+        return joins.join(self, other, request, options, where=where)
+
+    def interval_join(
+        self,
+        other: "DataStream",
+        *,
+        on: joins.On | None = None,
+        left_on: joins.On | None = None,
+        right_on: joins.On | None = None,
+        lower: Duration,
+        upper: Duration,
+        how: str = "inner",
+        suffix: str = "_right",
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> "DataStream":
+        """Rows of the other stream with equal keys, from `lower` to `upper` later than the row of this one."""
+        where, within = places.caller(), joins.interval(lower, upper)
+        request = joins.JoinRequest(
+            on=on, left_on=left_on, right_on=right_on, how=how, within=within, ttl=None, suffix=suffix
+        )
+        options = Options(uid=uid, name=name, parallelism=parallelism)
+        return joins.join(self, other, request, options, where=where)
 
     # ------------------------------------------------------------ streams that update
 

@@ -85,6 +85,8 @@ def columns_needed(operator: specs.Operator, input_: Schema, needed: set[str], p
             return needed | set(columns)
         case specs.Retract():
             return needed
+        case specs.Join() as join:
+            return _join_columns(join, needed, port)
         case specs.Union(columns=columns):
             return {column for column in columns if column in needed} or set(columns[:1])
         case specs.Map(on_error="dead_letter") | specs.Process(on_error="dead_letter"):
@@ -126,6 +128,11 @@ def _narrowed(operator: specs.Operator, input_: Schema, needed: set[str]) -> spe
             output = tuple(field for field in output if field.name in passed_on)
         case specs.Filter() | specs.Retract():
             output = input_
+        case specs.Join():
+            output = _kept(output, needed)
+            names = {field.name for field in output}
+            columns = tuple(column for column in spec.columns if column.name in names)
+            spec = msgspec.structs.replace(spec, columns=columns, output=output)
         case specs.Explode():
             output = _kept(output, {field.name for field in input_})
         case specs.Union():
@@ -151,6 +158,19 @@ def _roots(expressions: list[Expression] | tuple[Expression, ...], everything: s
         # An expression over a selection of columns does not say which: it may need all.
         roots |= everything if expr.meta.has_multiple_outputs() else set(expr.meta.root_names())
     return roots
+
+
+def _join_columns(join: specs.Join, needed: set[str], port: int) -> set[str]:
+    """Keys, time and what is needed of a side; what each row does where the side updates."""
+    wanted = [column for column in join.columns if column.name in needed] or join.columns[:1]
+    taken = {column.right if port else column.left for column in wanted} - {None}
+    time = _time_column(join.right_time if port else join.left_time)
+    changes = set()
+    if isinstance(join.match, specs.EverMatch):
+        ttl = join.match.right_ttl if port else join.match.left_ttl
+        time |= _time_column(ttl.event_time if ttl else None)
+        changes = {CHANGE} if (join.match.right_changes if port else join.match.left_changes) else set()
+    return {*(join.right_on if port else join.left_on), *filter(None, taken), *time, *changes}
 
 
 def _change_columns(operator: specs.Operator) -> set[str]:

@@ -62,6 +62,8 @@ def _lines(spec: specs.OperatorSpec) -> list[str]:
             return [f"map_batches {function.name}"]
         case specs.Process(function=function, keys=keys):
             return [f"process {_function(function)} by {', '.join(keys)}"]
+        case specs.Join():
+            return [f"join {_join(spec)}"]
         case specs.Retract(keys=keys):
             return [f"retract by {', '.join(keys)}" if keys else "retract"]
         case specs.RunningAggregate(keys=keys, aggregates=aggregates):
@@ -97,6 +99,29 @@ def _shape(assigner: specs.Tumbling | specs.Sliding) -> str:
             return f"tumbling {format_duration(size)}"
         case specs.Sliding(size_us=size, slide_us=slide):
             return f"sliding {format_duration(size)} every {format_duration(slide)}"
+
+
+def _join(spec: specs.Join) -> str:
+    pairs = zip(spec.left_on, spec.right_on, strict=True)
+    on = ", ".join(left if left == right else f"{left} = {right}" for left, right in pairs)
+    match spec.match:
+        case specs.WindowMatch(assigner=specs.Tumbling(size_us=size)):
+            when = f" in tumbling {format_duration(size)}"
+        case specs.WindowMatch(assigner=specs.Sliding(size_us=size, slide_us=slide)):
+            when = f" in sliding {format_duration(size)} every {format_duration(slide)}"
+        case specs.IntervalMatch(lower_us=lower, upper_us=upper):
+            when = f" from {_signed(lower)} to {_signed(upper)}"
+        case specs.AsOfMatch():
+            when = " as of event time"
+        case specs.BroadcastMatch():
+            when = " with broadcast rows"
+        case _:
+            when = ""
+    return f"{spec.how} on {on}{when}"
+
+
+def _signed(micros: int) -> str:
+    return f"-{format_duration(-micros)}" if micros < 0 else format_duration(micros)
 
 
 def _aggregate(aggregate: specs.Aggregate) -> str:

@@ -295,10 +295,69 @@ class RunningAggregate(Spec, frozen=True, kw_only=True):
     output: Schema
 
 
+# ---------------------------------------------------------------- joins
+
+
+class JoinColumn(msgspec.Struct, frozen=True, kw_only=True):
+    """A column of a join's result: of one side; of both sides where they are equal; of neither for window bounds."""
+
+    name: str
+    left: str | None = None
+    right: str | None = None
+
+
+class WindowMatch(Spec, frozen=True, kw_only=True):
+    """Rows of the same window match."""
+
+    assigner: Tumbling | Sliding
+
+
+class IntervalMatch(Spec, frozen=True, kw_only=True):
+    """A right row matches when it is from `lower_us` to `upper_us` later than the left one."""
+
+    lower_us: int
+    upper_us: int
+
+
+class AsOfMatch(Spec, frozen=True, kw_only=True):
+    """A left row matches the right row that was the latest at its time, unless that was too long ago."""
+
+    max_age_us: int | None = None
+
+
+class EverMatch(Spec, frozen=True, kw_only=True):
+    """Rows match whenever they came, unless one has expired."""
+
+    left_ttl: TimeToLive | None = None
+    right_ttl: TimeToLive | None = None
+    left_changes: bool = False
+    """Rows of the left side come with `__change`, as inserts and deletes."""
+    right_changes: bool = False
+    changes: bool = False
+    """Rows of the result come with `__change`."""
+
+
+class BroadcastMatch(Spec, frozen=True, kw_only=True):
+    """A left row matches the right rows that were there before it; every subtask has all of them."""
+
+
+class Join(Spec, frozen=True, kw_only=True):
+    """Rows of two inputs with equal keys, if they also match in time."""
+
+    left_on: tuple[str, ...]
+    right_on: tuple[str, ...]
+    how: str
+    """inner | left | right | full | semi | anti."""
+    match: WindowMatch | IntervalMatch | AsOfMatch | EverMatch | BroadcastMatch
+    columns: tuple[JoinColumn, ...]
+    left_time: EventTime | None = None
+    right_time: EventTime | None = None
+    output: Schema
+
+
 OperatorSpec = (
     Source | Sink | Select | WithColumns | Filter | Explode | Fused | Union | Map | MapBatches
-    | WindowAggregate | Combine | Process | Retract | RunningAggregate
-    | SessionAggregate
+    | WindowAggregate | Combine | Process | Retract | RunningAggregate | SessionAggregate | Join
 )  # fmt: skip
 
 

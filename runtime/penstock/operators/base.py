@@ -112,6 +112,9 @@ class Operator:
     context: OperatorContext
     output: Output
 
+    timeless_ports: frozenset[int] = frozenset()
+    """Inputs whose watermarks say nothing: event time goes by the others."""
+
     def open(self, context: OperatorContext, output: Output) -> None:
         """Called once, before anything else."""
         self.context, self.output = context, output

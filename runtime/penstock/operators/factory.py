@@ -12,6 +12,7 @@ from penstock.operators.changes import Retract
 from penstock.operators.combine import Combine
 from penstock.operators.expressions import Expressions, Union
 from penstock.operators.functions import MapBatchesOperator, MapOperator
+from penstock.operators.joins import make_join
 from penstock.operators.process import ProcessOperator
 from penstock.operators.running import RunningAggregate
 from penstock.operators.sessions import SessionAggregate
@@ -48,6 +49,8 @@ def make_operator(description: specs.Operator, context: OperatorContext) -> Oper
             return RunningAggregate(spec)
         case specs.Retract() as spec:
             return Retract(spec)
+        case specs.Join() as spec:
+            return make_join(spec)
 
 
 def load_function(function: specs.Function, context: OperatorContext) -> Any:

@@ -58,7 +58,8 @@ class RunningTask:
         self._clock, self._max_rows = clock, max_rows
         self._on_snapshot, self._on_ended = on_snapshot, on_ended
         self._aligner = Aligner(channel.id for channel in inputs)
-        self._valve: Valve[ChannelId] = Valve(channel.id for channel in inputs)
+        timeless = chain.head.operator.timeless_ports
+        self._valve: Valve[ChannelId] = Valve(channel.id for channel in inputs if channel.port not in timeless)
         self._restored = deque(restored)
         self._cut: Cut | None = None
         self._overtaking = CheckpointId(0)
@@ -153,15 +154,16 @@ class RunningTask:
         match channel.take(self._max_rows):
             case Batch(frame):
                 self.chain.head.receive(frame, channel.port)
-            case Watermark(time):
+            case Watermark(time) if channel.id in self._valve:
                 self._apply(self._valve.on_watermark(channel.id, time))
-            case Idleness(idle):
+            case Idleness(idle) if channel.id in self._valve:
                 self._apply(self._valve.on_idleness(channel.id, idle))
             case Barrier() as barrier:
                 self._on_barrier(channel, barrier)
             case EndOfInput():
                 self._open_inputs -= 1
-                self._apply(self._valve.on_end(channel.id))
+                if channel.id in self._valve:
+                    self._apply(self._valve.on_end(channel.id))
                 if not self._open_inputs:
                     self._end()
 

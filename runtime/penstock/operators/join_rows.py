@@ -1,0 +1,129 @@
+"""What all joins have in common: which rows have equal keys, and what their result looks like.
+
+A null in a key equals nothing, as in SQL. Where both sides name a key alike the result has it once.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from penstock.model.clocks import MIN_WATERMARK
+from penstock.model.handles import Redistribution
+from penstock.model.schemas import polars_schema
+from penstock.model.specs import Join
+from penstock.operators.base import Section
+from penstock.state.key_groups import KEY_GROUP, sort_by_group
+from penstock.state.row_stores import Frozen, RowStore
+
+LEFT, RIGHT = 0, 1
+"""Ports."""
+
+PROGRESS = "progress"
+
+_TIME, _MARK, _ROW = "__time", "__mark", "__row"
+
+Rows = npt.NDArray[np.int64]
+
+
+class JoinRows:
+    """Rows of the result, out of rows of the sides."""
+
+    def __init__(self, spec: Join) -> None:
+        self._columns = spec.columns
+        self._types = polars_schema(spec.output)
+        self.on = (list(spec.left_on), list(spec.right_on))
+
+    def matched(self, left: pl.DataFrame, right: pl.DataFrame) -> list[pl.Series]:
+        """Columns of rows that belong together, one beside the other."""
+        made = []
+        for column in self._columns:
+            if column.left is not None:
+                made.append(left.get_column(column.left).alias(column.name))
+            elif column.right is not None:
+                made.append(right.get_column(column.right).alias(column.name))
+        return made
+
+    def alone(self, rows: pl.DataFrame, side: int) -> list[pl.Series]:
+        """Columns of rows that have no match: null where the other side would be."""
+        made = []
+        for column in self._columns:
+            source = column.left if side == LEFT else column.right
+            if source is not None:
+                made.append(rows.get_column(source).alias(column.name))
+            elif column.left is not None or column.right is not None:
+                made.append(pl.Series(column.name, [None], self._types[column.name]).new_from_index(0, rows.height))
+        return made
+
+    def keys(self, frame: pl.DataFrame, side: int) -> list[pl.Series]:
+        """The key columns of rows of a side."""
+        return [frame.get_column(key) for key in self.on[side]]
+
+    def with_keys(self, frame: pl.DataFrame, side: int) -> Rows | None:
+        """Numbers of the rows whose keys can equal any; None: all of them."""
+        missing = [key.is_null().to_numpy() for key in self.keys(frame, side) if key.null_count()]
+        return np.flatnonzero(~np.logical_or.reduce(missing)) if missing else None
+
+    def pairs(self, left: pl.DataFrame, right: pl.DataFrame) -> tuple[Rows, Rows]:
+        """Numbers of left and right rows with equal keys."""
+        sides = [
+            pl.DataFrame(
+                [
+                    *(key.alias(f"{number}") for number, key in enumerate(self.keys(frame, side))),
+                    pl.Series(f"{_ROW}{side}", np.arange(frame.height, dtype=np.int64)),
+                ]
+            )
+            for side, frame in ((LEFT, left), (RIGHT, right))
+        ]
+        joined = sides[LEFT].join(sides[RIGHT], on=[f"{number}" for number in range(len(self.on[LEFT]))])
+        return joined.get_column(f"{_ROW}0").to_numpy(), joined.get_column(f"{_ROW}1").to_numpy()
+
+    def find(self, store: RowStore, frame: pl.DataFrame, side: int, *, expired: int) -> tuple[Rows, Rows]:
+        """Pairs (number among the rows of a side, number of a row that is held of the other)."""
+        usable = self.with_keys(frame, side)
+        rows = frame if usable is None else frame[usable]
+        positions, found = store.find(self.keys(rows, side), rows.height, expired=expired)
+        return (positions if usable is None else usable[positions]), found
+
+
+def without(count: int, rows: Rows) -> Rows:
+    """The numbers below `count` that are not among `rows`."""
+    alone = np.ones(count, np.bool_)
+    alone[rows] = False
+    return np.flatnonzero(alone)
+
+
+# ---------------------------------------------------------------- snapshots
+
+
+def store_section(state: str, frozen: Frozen, keys: Sequence[str], max_parallelism: int) -> list[Section]:
+    """The rows of a store, with their times and marks."""
+    held = frozen()
+    if held is None:
+        return []
+    rows, times, marks = held
+    frame = rows.hstack([pl.Series(_TIME, times), pl.Series(_MARK, marks)])
+    return [Section(state, Redistribution.KEYED, sort_by_group(frame, keys, max_parallelism))]
+
+
+def restore_store(sections: Mapping[str, Sequence[pl.DataFrame]], state: str, store: RowStore) -> None:
+    """Fill an empty store with what `store_section` wrote, here and elsewhere."""
+    for frame in sections.get(state, ()):
+        if frame.height:
+            times, marks = frame.get_column(_TIME).to_numpy(), frame.get_column(_MARK).to_numpy()
+            store.add(frame.drop(KEY_GROUP, _TIME, _MARK), times, marks)
+
+
+def progress_section(watermark: int) -> Section:
+    """How far event time has come. It is the same for all subtasks: watermarks are cut by barriers as rows are."""
+    frame = pl.DataFrame({"watermark": [watermark]}, schema={"watermark": pl.Int64})
+    return Section(PROGRESS, Redistribution.UNION, frame)
+
+
+def restored_progress(sections: Mapping[str, Sequence[pl.DataFrame]]) -> int:
+    """How far event time had come."""
+    return max(
+        (int(watermark) for frame in sections.get(PROGRESS, ()) for watermark in frame.get_column("watermark")),
+        default=MIN_WATERMARK,
+    )
