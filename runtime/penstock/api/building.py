@@ -10,7 +10,7 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import narwhals as nw
 import polars as pl
@@ -34,6 +34,14 @@ _STATEFUL = (
     specs.Join,
     specs.SessionAggregate,
 )
+
+
+class OperatorOptions(TypedDict, total=False):
+    """What every verb takes by keyword."""
+
+    uid: str | None
+    name: str | None
+    parallelism: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from penstock.api import expressions
 from penstock.api.building import Options
 from penstock.model.changes import CHANGE, NAMES
 from penstock.model.errors import UserError
-from penstock.model.specs import Changes, Expression, Hash, Retract
+from penstock.model.specs import Changes, Expression, Hash, Retract, Select
 
 if TYPE_CHECKING:
     from penstock.api.streams import DataStream
@@ -89,7 +89,24 @@ def through_filter(stream: "DataStream", predicate: Expression, where: str) -> "
     return stream if by_key else retracted(stream, where)
 
 
-def change_names(column: str) -> Expression:
+def changelog(stream: "DataStream", column: str, *, where: str) -> "DataStream":
+    """Every change as a row of its own, with a column that says what it did."""
+    if column in stream.schema:
+        raise UserError(
+            "P020",
+            f'as_changelog: there is a column "{column}" already',
+            where=where,
+            fix='name it otherwise: as_changelog("what")',
+        )
+    if stream.changes is None:
+        return stream.with_columns(pl.lit("insert").alias(column))
+    columns = tuple(expressions.serialize(name, pl.col(name)) for name in stream.schema)
+    spec = Select(expressions=(*columns, _change_names(column)))
+    schema = pl.Schema({**stream.schema, column: pl.String()})
+    return stream._add("as_changelog", spec, schema, Options(), where=where, takes_changes=True)
+
+
+def _change_names(column: str) -> Expression:
     """`insert`, `update` or `delete`, as a column of text."""
     change = pl.col(CHANGE)
     text = pl.coalesce(*(pl.when(change == code).then(pl.lit(name)) for code, name in NAMES.items()))

@@ -45,17 +45,24 @@ def as_of(*, max_age: Duration | None = None) -> specs.AsOfMatch:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Which columns must be equal: the same on both sides, or different ones."""
+
+    on: On | None = None
+    left_on: On | None = None
+    right_on: On | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
     """What the user wrote."""
 
-    on: On | None
-    left_on: On | None
-    right_on: On | None
+    keys: Keys
     how: str
-    within: Any
-    ttl: Duration | None
-    suffix: str
+    within: Any = None
+    ttl: Duration | None = None
+    suffix: str = "_right"
 
 
 def join(
@@ -67,7 +74,7 @@ def join(
         raise UserError(
             "P031", "join: the streams belong to different flows", where=where, fix="read both from the same flow"
         )
-    left_on, right_on = _keys(left, right, request, where)
+    left_on, right_on = _keys(left, right, request.keys, where)
     match = _match(left, right, request, where)
     if isinstance(match, specs.EverMatch):
         left, right = updating.retracted(left, where), updating.retracted(right, where)
@@ -166,12 +173,10 @@ def _ever(left: "DataStream", right: "DataStream", request: JoinRequest, where: 
 # ---------------------------------------------------------------- keys and columns
 
 
-def _keys(
-    left: "DataStream", right: "DataStream", request: JoinRequest, where: str
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    if request.on is not None and (request.left_on is not None or request.right_on is not None):
+def _keys(left: "DataStream", right: "DataStream", keys: Keys, where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if keys.on is not None and (keys.left_on is not None or keys.right_on is not None):
         raise UserError("P031", "join: on= and left_on=, right_on= together", where=where, fix="give one or the other")
-    left_on, right_on = _names(request.on or request.left_on), _names(request.on or request.right_on)
+    left_on, right_on = _names(keys.on or keys.left_on), _names(keys.on or keys.right_on)
     if not left_on or len(left_on) != len(right_on):
         raise UserError(
             "P031",

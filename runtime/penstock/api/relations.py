@@ -1,11 +1,13 @@
 """Relations over a whole stream, not a window: running aggregates. Their results update earlier ones."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from penstock.api import changes as updating
+from penstock.api import checks
 from penstock.api.aggregates import AggregateCall
 from penstock.api.building import Options
 from penstock.api.times import StreamTime
@@ -99,3 +101,67 @@ def single(options: Options, what: str, where: str) -> Options:
             fix="key_by first, or leave parallelism out",
         )
     return replace(options, parallelism=1)
+
+
+def union(
+    stream: "DataStream",
+    others: "tuple[DataStream, ...]",
+    source: str | None,
+    options: Options,
+    *,
+    where: str,
+) -> "DataStream":
+    """Rows of several streams with the same columns."""
+    for number, other in enumerate(others, start=1):
+        checks.require_same_columns(stream.schema, other.schema, number, where=where)
+        if other._builder is not stream._builder:
+            raise UserError(
+                "P002", "union: the streams belong to two flows", where=where, fix="read both from one flow"
+            )
+    changes = _changes_of_union((stream, *others), source, where)
+    if source is not None:
+        if source in stream.schema:
+            raise UserError(
+                "P020", f'union: there is a column "{source}" already', where=where, fix='source="from_stream"'
+            )
+        stream, *numbered = (
+            each.with_columns(pl.lit(number, pl.Int32).alias(source)) for number, each in enumerate((stream, *others))
+        )
+        others = tuple(numbered)
+    time = stream._time
+    if any((other._time.event_time, other._time.kind) != (time.event_time, time.kind) for other in others):
+        time = StreamTime(
+            kind="none",
+            lost=f"union at {where} is of streams whose event time differs",
+            keep="read the streams with the same event_time, unit and time",
+        )
+    wire = updating.wire_schema(stream.schema, changes)
+    spec = specs.Union(columns=tuple(wire))
+    return stream._add("union", spec, stream.schema, options, where=where, time=time, others=others, changes=changes)
+
+
+def _changes_of_union(streams: "Sequence[DataStream]", source: str | None, where: str) -> specs.Changes | None:
+    """Equal keys of two streams are two rows: the stream's number has to be one of the keys."""
+    given = [stream.changes for stream in streams]
+    first = next((changes for changes in given if changes is not None), None)
+    if first is None:
+        return None
+    if any(changes is None or changes.keys != first.keys for changes in given):
+        raise UserError(
+            "P030",
+            "union: some of the streams update earlier rows, and not all do so by the same keys",
+            where=where,
+            fix="as_changelog() each of them, or aggregate them by the same keys",
+        )
+    updates = any(changes is not None and changes.updates for changes in given)
+    if first.keys is None:
+        return specs.Changes(keys=None, updates=updates)
+    if source is None:
+        raise UserError(
+            "P030",
+            f"union: the streams update earlier rows by {', '.join(first.keys) or 'nothing'}, and both may have a row "
+            "with the same",
+            where=where,
+            fix='union(other, source="origin") adds the number of the stream to the keys',
+        )
+    return specs.Changes(keys=(source, *first.keys), updates=updates)

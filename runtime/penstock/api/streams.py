@@ -1,14 +1,14 @@
 """Streams: what a program is written with. Each verb checks, adds an operator to the graph, and runs nothing."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import polars as pl
 
 from penstock.api import changes as updating
 from penstock.api import checks, connections, expressions, function_verbs, joins, places, relations, windowed
 from penstock.api.aggregates import AggregateCall
-from penstock.api.building import GraphBuilder, Input, Options, options_or_columns
+from penstock.api.building import GraphBuilder, Input, OperatorOptions, Options, options_or_columns
 from penstock.api.expressions import IntoExpression
 from penstock.api.times import SideStream, StreamTime
 from penstock.api.windowed import WindowedStream
@@ -96,7 +96,8 @@ class DataStream:
         made, schema = expressions.resolve(columns, named, self.schema, what="select", where=where)
         if not made:
             raise UserError("P020", "select: no column given", where=where, fix='select("auction", "price")')
-        time = self._time_after_select(made, where)
+        renamed = {made_.name: expressions.renamed_column(made_) for made_ in made}
+        time = self._time.through_select(renamed, where=where)
         stream, changes, more = updating.through_select(self, made, where)
         spec = specs.Select(expressions=(*more, *expressions.with_rows(made)))
         return stream._add("select", spec, schema, options, where=where, time=time, changes=changes)
@@ -166,28 +167,18 @@ class DataStream:
     def union(
         self,
         *others: "DataStream",
+        source: str | None = None,
         uid: str | None = None,
         name: str | None = None,
         parallelism: int | None = None,
     ) -> "DataStream":
-        """Rows of this stream and of the others, which have the same columns."""
-        where = places.caller()
-        for number, other in enumerate(others, start=1):
-            checks.require_same_columns(self.schema, other.schema, number, where=where)
-            if other._builder is not self._builder:
-                raise UserError(
-                    "P002", "union: the streams belong to two flows", where=where, fix="read both from one flow"
-                )
-        time = self._time
-        if any((other._time.event_time, other._time.kind) != (time.event_time, time.kind) for other in others):
-            time = StreamTime(
-                kind="none",
-                lost=f"union at {where} is of streams whose event time differs",
-                keep="read the streams with the same event_time, unit and time",
-            )
+        """Rows of this stream and of the others, which have the same columns.
+
+        `source` names a column for the number of the stream that a row is from, 0 for this one. Streams that update
+        need it: it becomes one of the keys, so that equal keys of two streams stay apart.
+        """
         options = Options(uid=uid, name=name, parallelism=parallelism)
-        spec = specs.Union(columns=tuple(self.schema.names()))
-        return self._add("union", spec, self.schema, options, where=where, time=time, others=others)
+        return relations.union(self, others, source, options, where=places.caller())
 
     # ------------------------------------------------------------ how rows are spread
 
@@ -233,9 +224,7 @@ class DataStream:
         within: Any = None,
         ttl: Duration | None = None,
         suffix: str = "_right",
-        uid: str | None = None,
-        name: str | None = None,
-        parallelism: int | None = None,
+        **options: Unpack[OperatorOptions],
     ) -> "DataStream":
         """Rows of this stream beside rows of the other that have equal keys.
 
@@ -247,35 +236,27 @@ class DataStream:
         A null key equals nothing. Columns that both sides have get the `suffix` on the right; a key that both call the
         same comes once.
         """
-        where = places.caller()
-        request = joins.JoinRequest(
-            on=on, left_on=left_on, right_on=right_on, how=how, within=within, ttl=ttl, suffix=suffix
-        )
-        options = Options(uid=uid, name=name, parallelism=parallelism)
-        return joins.join(self, other, request, options, where=where)
+        keys = joins.Keys(on, left_on, right_on)
+        request = joins.JoinRequest(keys=keys, how=how, within=within, ttl=ttl, suffix=suffix)
+        return joins.join(self, other, request, Options(**options), where=places.caller())
 
     def interval_join(
         self,
         other: "DataStream",
         *,
+        lower: Duration,
+        upper: Duration,
         on: joins.On | None = None,
         left_on: joins.On | None = None,
         right_on: joins.On | None = None,
-        lower: Duration,
-        upper: Duration,
         how: str = "inner",
         suffix: str = "_right",
-        uid: str | None = None,
-        name: str | None = None,
-        parallelism: int | None = None,
+        **options: Unpack[OperatorOptions],
     ) -> "DataStream":
         """Rows of the other stream with equal keys, from `lower` to `upper` later than the row of this one."""
-        where, within = places.caller(), joins.interval(lower, upper)
-        request = joins.JoinRequest(
-            on=on, left_on=left_on, right_on=right_on, how=how, within=within, ttl=None, suffix=suffix
-        )
-        options = Options(uid=uid, name=name, parallelism=parallelism)
-        return joins.join(self, other, request, options, where=where)
+        keys, within = joins.Keys(on, left_on, right_on), joins.interval(lower, upper)
+        request = joins.JoinRequest(keys=keys, how=how, within=within, suffix=suffix)
+        return joins.join(self, other, request, Options(**options), where=places.caller())
 
     # ------------------------------------------------------------ streams that update
 
@@ -303,17 +284,7 @@ class DataStream:
 
         A delete has the last values of its row. What follows takes the rows as they are, and knows of no keys.
         """
-        where = places.caller()
-        if column in self.schema:
-            raise UserError(
-                "P020",
-                f'as_changelog: there is a column "{column}" already',
-                where=where,
-                fix='name it otherwise: as_changelog("what")',
-            )
-        if self.changes is None:
-            return self.with_columns(pl.lit("insert").alias(column))
-        return self._as_changelog(column, where)
+        return updating.changelog(self, column, where=places.caller())
 
     # ------------------------------------------------------------ functions
 
@@ -433,12 +404,6 @@ class DataStream:
             self._builder, self._uid, self.schema, self._time, partitioning, output=self._output, changes=self.changes
         )
 
-    def _as_changelog(self, column: str, where: str) -> "DataStream":
-        columns = tuple(expressions.serialize(name, pl.col(name)) for name in self.schema)
-        spec = specs.Select(expressions=(*columns, updating.change_names(column)))
-        schema = pl.Schema({**self.schema, column: pl.String()})
-        return self._add("as_changelog", spec, schema, Options(), where=where, takes_changes=True)
-
     def _add(
         self,
         verb: str,
@@ -479,14 +444,6 @@ class DataStream:
             return self._time
         kept = schema.get(time.column) == self.schema[time.column]
         return self._time.through(kept, verb=verb, where=where)
-
-    def _time_after_select(self, made: tuple[specs.Expression, ...], where: str) -> StreamTime:
-        time = self._time.event_time
-        if time is None:
-            return self._time
-        names = [made_.name for made_ in made if expressions.renamed_column(made_) == time.column]
-        new_name = time.column if time.column in names else next(iter(names), None)
-        return self._time.through(bool(names), verb="select", where=where, new_name=new_name)
 
 
 class KeyedStream(DataStream):

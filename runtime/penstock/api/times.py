@@ -1,5 +1,6 @@
 """The time of a stream's rows: which column it is, and where it was lost if it was."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -37,6 +38,15 @@ class StreamTime:
             column=new_name or column, unit=self.event_time.unit, offset_us=self.event_time.offset_us
         )
         return replace(self, event_time=event_time)
+
+    def through_select(self, sources: Mapping[str, str | None], *, where: str) -> "StreamTime":
+        """The time after a select: which column each of its columns is, if it is one as it stands."""
+        if self.event_time is None:
+            return self
+        column = self.event_time.column
+        names = [name for name, source in sources.items() if source == column]
+        new_name = column if column in names else next(iter(names), None)
+        return self.through(bool(names), verb="select", where=where, new_name=new_name)
 
     def for_window(self, *, where: str) -> specs.EventTime | None:
         """The time that a window goes by; None: the clock's."""

@@ -147,11 +147,11 @@ class IntervalJoin(Operator):
 
     def snapshot(self, checkpoint: CheckpointId) -> Snapshot:
         """Keep references to the rows."""
-        frozen, watermark = [store.freeze() for store in self._stores], self._watermark
+        frozen, progress = [store.freeze() for store in self._stores], progress_section(self._watermark, self.context)
         keys, max_parallelism = self._rows.on, self.context.max_parallelism
 
         def sections() -> Sequence[Section]:
-            written = [progress_section(watermark)]
+            written = [progress]
             for state, on, held in zip(STATES, keys, frozen, strict=True):
                 written += store_section(state, held, on, max_parallelism)
             return written
@@ -160,7 +160,7 @@ class IntervalJoin(Operator):
 
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
         """Take the rows of own keys."""
-        self._watermark = restored_progress(sections)
+        self._watermark = restored_progress(sections, self.context)
         for state, store in zip(STATES, self._stores, strict=True):
             restore_store(sections, state, store)
         self._count()

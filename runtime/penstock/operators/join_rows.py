@@ -13,8 +13,8 @@ from penstock.model.clocks import MIN_WATERMARK
 from penstock.model.handles import Redistribution
 from penstock.model.schemas import polars_schema
 from penstock.model.specs import Join
-from penstock.operators.base import Section
-from penstock.state.key_groups import KEY_GROUP, sort_by_group
+from penstock.operators.base import OperatorContext, Section
+from penstock.state.key_groups import KEY_GROUP, group_range, sort_by_group
 from penstock.state.row_stores import Frozen, RowStore
 
 LEFT, RIGHT = 0, 1
@@ -115,15 +115,29 @@ def restore_store(sections: Mapping[str, Sequence[pl.DataFrame]], state: str, st
             store.add(frame.drop(KEY_GROUP, _TIME, _MARK), times, marks)
 
 
-def progress_section(watermark: int) -> Section:
-    """How far event time has come. It is the same for all subtasks: watermarks are cut by barriers as rows are."""
-    frame = pl.DataFrame({"watermark": [watermark]}, schema={"watermark": pl.Int64})
+def progress_section(watermark: int, context: OperatorContext) -> Section:
+    """How far event time has come, for the key groups of this subtask."""
+    groups = group_range(context.subtask.index, context.parallelism, context.max_parallelism)
+    frame = pl.DataFrame(
+        {"first_group": [groups.start], "end_group": [groups.stop], "watermark": [watermark]},
+        schema={"first_group": pl.UInt16, "end_group": pl.UInt16, "watermark": pl.Int64},
+    )
     return Section(PROGRESS, Redistribution.UNION, frame)
 
 
-def restored_progress(sections: Mapping[str, Sequence[pl.DataFrame]]) -> int:
-    """How far event time had come."""
-    return max(
-        (int(watermark) for frame in sections.get(PROGRESS, ()) for watermark in frame.get_column("watermark")),
+def restored_progress(sections: Mapping[str, Sequence[pl.DataFrame]], context: OperatorContext) -> int:
+    """How far event time had come for all of own key groups.
+
+    A barrier that is aligned cuts watermarks as it cuts rows, so that it was the same for all; one that overtook rows
+    may have found some subtasks further than others, and no row that is in time for one of them may be late here.
+    """
+    own = group_range(context.subtask.index, context.parallelism, context.max_parallelism)
+    return min(
+        (
+            watermark
+            for frame in sections.get(PROGRESS, ())
+            for first, end, watermark in frame.rows()
+            if first < own.stop and own.start < end
+        ),
         default=MIN_WATERMARK,
     )

@@ -145,12 +145,13 @@ class TemporalJoin(Operator):
 
     def snapshot(self, checkpoint: CheckpointId) -> Snapshot:
         """Keep references to the rows."""
-        waiting, frozen, watermark = [frame for frame, _ in self._waiting], self._versions.freeze(), self._watermark
+        waiting, frozen = [frame for frame, _ in self._waiting], self._versions.freeze()
+        progress = progress_section(self._watermark, self.context)
         left_on, right_on = self._rows.on
         max_parallelism = self.context.max_parallelism
 
         def sections() -> Sequence[Section]:
-            written = [progress_section(watermark), *store_section("right", frozen, right_on, max_parallelism)]
+            written = [progress, *store_section("right", frozen, right_on, max_parallelism)]
             if waiting:
                 frame = sort_by_group(pl.concat(waiting), left_on, max_parallelism)
                 written.append(Section("left", Redistribution.KEYED, frame))
@@ -160,7 +161,7 @@ class TemporalJoin(Operator):
 
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
         """Take the rows of own keys."""
-        self._watermark = restored_progress(sections)
+        self._watermark = restored_progress(sections, self.context)
         restore_store(sections, "right", self._versions)
         for frame in sections.get("left", ()):
             if frame.height:

@@ -126,11 +126,11 @@ class WindowJoin(Operator):
 
     def snapshot(self, checkpoint: CheckpointId) -> Snapshot:
         """Keep references to the panes; they are sorted later."""
-        frozen, watermark = [bins.freeze() for bins in self._bins], self._watermark
+        frozen, progress = [bins.freeze() for bins in self._bins], progress_section(self._watermark, self.context)
         max_parallelism = self.context.max_parallelism
 
         def sections() -> Sequence[Section]:
-            written = [progress_section(watermark)]
+            written = [progress]
             for state, keys, panes in zip(STATES, self._rows.on, frozen, strict=True):
                 rows = [frame.with_columns(pl.lit(pane, pl.Int64).alias(_PANE)) for pane, frame in panes()]
                 if rows:
@@ -142,7 +142,7 @@ class WindowJoin(Operator):
 
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
         """Take the rows of own keys."""
-        self._watermark = restored_progress(sections)
+        self._watermark = restored_progress(sections, self.context)
         for state, bins in zip(STATES, self._bins, strict=True):
             for frame in sections.get(state, ()):
                 if frame.height:

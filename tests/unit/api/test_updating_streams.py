@@ -58,7 +58,6 @@ def test_with_columns_keeps_the_keys_unless_it_replaces_them(totals):
     [
         ("map", lambda stream: stream.map(lambda total: total, output={"total": pl.Int64})),
         ("explode", lambda stream: stream.with_columns(x=pl.concat_list("total")).explode("x")),
-        ("union", lambda stream: stream.union(stream)),
         ("map_batches", lambda stream: stream.map_batches(lambda frame: frame, output=stream.schema)),
     ],
 )
@@ -99,3 +98,13 @@ def test_the_time_to_live_goes_by_event_time_where_there_is_one(flow, bids, tabl
     assert operator(flow, "agg").spec.ttl == specs.TimeToLive(us=3_600_000_000, event_time=time)
     with pytest.raises(UserError, match=r"P011.*ttl"):
         bids.key_by("auction").agg(n=ps.count(), ttl="0s")
+
+
+def test_a_union_of_updating_streams_keeps_their_rows_apart(bids, totals):
+    with pytest.raises(UserError, match=r'(?s)P030.*by auction.*source="origin"'):
+        totals.union(totals.filter(col("auction") > 3))
+    both = totals.union(totals.filter(col("auction") > 3), source="origin")
+    assert both.changes == specs.Changes(keys=("origin", "auction"))
+    assert both.schema["origin"] == pl.Int32()
+    with pytest.raises(UserError, match=r"(?s)P030.*not all do so"):
+        totals.union(bids.select("auction", total=col("price"), bids=col("bidder")), source="origin")
