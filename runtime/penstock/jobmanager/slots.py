@@ -150,10 +150,12 @@ class SlotPool:
                 slot.cancel_at = monotonic
 
     def abandon(self, job: JobId) -> None:
-        """The job belongs to another JobManager: its processes are not ours to end."""
+        """The job belongs to another JobManager: its processes are not ours to end; slots kept for it are free."""
         for slot in self.slots():
             if slot.usage is not None and slot.usage.job == job:
                 slot.cancel_at = None
+                if not slot.deployed:
+                    slot.usage = None
 
     def due_cancels(self, monotonic: float) -> list[Cancel]:
         """Processes that are to be ended now; asked for again when no fresh one is announced."""

@@ -68,6 +68,15 @@ def test_a_reserved_slot_is_free_again_without_a_cancel(pool: SlotPool) -> None:
     assert pool.due_cancels(1.0) == []
 
 
+def test_of_a_job_that_was_taken_over_only_slots_that_run_it_stay_in_use(pool: SlotPool) -> None:
+    register(pool, info(0, 1), info(1, 2))
+    use(pool, SlotId(TM, 0))
+    pool.reserve([SlotId(TM, 1)], USAGE)
+    pool.abandon(JOB)
+    assert [found.pid for found in pool.free()] == [2]
+    assert pool.due_cancels(10.0) == []
+
+
 def test_releasing_for_an_old_attempt_changes_nothing(pool: SlotPool) -> None:
     register(pool, info(0, 1))
     use(pool, SlotId(TM, 0))
