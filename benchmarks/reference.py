@@ -130,7 +130,7 @@ def q10(site: Tables) -> pl.LazyFrame:
 def q11(site: Tables) -> pl.LazyFrame:
     """Bids per bidder and session: 10 s without a bid end one."""
     ordered = site.bids.select("bidder", "ts").sort("bidder", "ts")
-    new = (pl.col("ts").diff() >= pl.duration(seconds=10)) | (pl.col("bidder") != pl.col("bidder").shift())
+    new = (pl.col("ts").diff() > pl.duration(seconds=10)) | (pl.col("bidder") != pl.col("bidder").shift())
     sessions = ordered.with_columns(session=new.fill_null(value=True).cum_sum())
     return (
         sessions.group_by("bidder", "session")

@@ -17,10 +17,13 @@ from penstock.model.settings import JobSettings
 
 sys.path.insert(0, str(Path(__file__).parent))
 from interpreter import Mark, Row, Script, rows_of
-from operator_cases import CASES, Case
+from operator_cases import CASES as OPERATORS
+from operator_cases import Case
+from window_cases import CASES as WINDOWS
 
 SCHEMA = {"id": int, "key": int, "ts": int, "value": int, "text": str}
 EXAMPLES = 5
+CASES = [*OPERATORS, *WINDOWS]
 
 
 @st.composite

@@ -24,6 +24,8 @@ from penstock.testing.world import Exhausted, World
 
 RESULT = "result"
 """What the only stream that a function returns is called."""
+_RETURNED = "returned: "
+"""Before the names of streams that a function returns: operators in it may have the same."""
 _FLOW = "flow"
 _LIMIT_US = 1_000 * 365 * 86_400_000_000
 _GRACE_US = 5_000
@@ -232,9 +234,10 @@ def _result(
             if isinstance(link.operator.spec, specs.Sink):
                 uid = link.operator.uid
                 schema = schemas.polars_schema(link.operator.output)
-                written[uid] = captured.events(uid)
-                batches = [event for event in written[uid] if isinstance(event, pl.DataFrame)]
-                frames[uid] = pl.concat([schema.to_frame(), *batches])
+                name = uid.removeprefix(_RETURNED)
+                written[name] = captured.events(uid)
+                batches = [event for event in written[name] if isinstance(event, pl.DataFrame)]
+                frames[name] = pl.concat([schema.to_frame(), *batches])
     return StreamResult(frames, written, restarts, checkpoints, counters)
 
 
@@ -294,7 +297,7 @@ class _Building:
         streams: dict[str, Any] = {name: flow.open(name) for name in wanted}
         built: Built = self._program(**streams, **({_FLOW: flow} if _FLOW in names else {}))
         for name, stream in _named(built).items():
-            stream.write(Capture(), uid=name)
+            stream.write(Capture(), uid=f"{_RETURNED}{name}")
 
 
 def _named(built: Built) -> dict[str, DataStream]:
