@@ -169,13 +169,14 @@ def q12(site: Site) -> Stream:
 def q3(site: Site) -> Stream:
     """Who sells in a category, in three states."""
     sellers = site.persons.filter(col("state").is_in(["OR", "ID", "CA"])).select("id", "name", "city", "state")
-    items = site.auctions.filter(col("category") == 10).select("seller", auction="id")
+    items = site.auctions.filter(col("category") == 10).select("seller", auction=col("id"))
     return items.join(sellers, left_on="seller", right_on="id").select("name", "city", "state", "auction")
 
 
 def q13(site: Site) -> Stream:
     """Bids with a value from a side table."""
-    side = site.flow.read(ps.items(side_table()), uid="side").broadcast()
+    # Not broadcast: bids that come before the side rows must find them all the same.
+    side = site.flow.read(ps.items(side_table()), uid="side")
     bids = site.bids.select("auction", "bidder", "price", "ts", key=col("auction") % SIDE_KEYS)
     return bids.join(side, on="key").select("auction", "bidder", "price", "ts", "value")
 
@@ -189,7 +190,7 @@ def side_table() -> pl.DataFrame:
 def q20(site: Site) -> Stream:
     """Bids with their auction, of one category."""
     items = site.auctions.filter(col("category") == 10).select(
-        "id", "item", "initial_bid", "reserve", "seller", "category", opened="ts", closes="expires"
+        "id", "item", "initial_bid", "reserve", "seller", "category", opened=col("ts"), closes=col("expires")
     )
     bids = site.bids.select("auction", "bidder", "price", "channel", "url", "ts")
     return bids.join(items, left_on="auction", right_on="id")

@@ -12,7 +12,7 @@ from benchmarks import data, nexmark, queries, reference
 from penstock import testing
 
 BIDS = 20_000
-NOT_YET = {"join", "deduplicate", "top_n"}
+NOT_YET = {"deduplicate", "top_n"}
 """Verbs that streams do not have yet."""
 
 
