@@ -96,6 +96,8 @@ class Clock:
 class Job:
     """Subtasks of one operator on one backend, with a store."""
 
+    incremental_rows = 3
+
     def __init__(self, store: ObjectStore, folder: Path, backend: str, budget: int = 64 * 1024 * 1024) -> None:
         self.store, self.folder, self.budget = store, folder, budget
         self.clock = Clock()
@@ -129,7 +131,7 @@ class Job:
                 output=schemas.fields(OUTPUT),
             )
             operator = ProcessOperator(spec, function)
-            home = StateHome(backend, self.folder / f"{self.attempt}-{index}", self.budget)
+            home = StateHome(backend, self.folder / f"{self.attempt}-{index}", self.budget, self.incremental_rows)
             context = OperatorContext(
                 job=JobId("job"),
                 attempt=Attempt(self.attempt),
@@ -284,6 +286,21 @@ def test_only_new_files_are_uploaded(folder: Path) -> None:
     job.freeze()()
     job.close()
     assert job.uploaded[2] < job.uploaded[0] / 10, "files that were restored are in the store already"
+
+
+def test_only_changes_of_large_state_in_memory_are_uploaded(folder: Path) -> None:
+    job = Job(open_store(str(folder / "store")), folder / "work", "memory")
+    job.send([(f"user-{number}", number) for number in range(20_000)])
+    job.freeze()()
+    for _ in range(3):
+        job.send([("user-1", 1), ("user-9", 9)])
+        job.watermark()
+        job.freeze()()
+    assert max(job.uploaded[1:]) < job.uploaded[0] / 10
+    job.start("memory", 3)
+    job.emitted.clear()
+    job.send([("user-1", 1), ("user-9", 1), ("user-50", 1)])
+    assert sorted(row[1].split()[0] for row in job.emitted) == ["0", "4", "50"]
 
 
 def test_nothing_is_left_on_the_disk(folder: Path) -> None:

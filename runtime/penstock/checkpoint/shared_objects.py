@@ -1,4 +1,4 @@
-"""Objects that several checkpoints share: files of databases. Only what is new is uploaded.
+"""Objects that several checkpoints share: files of databases, chunks of tables. Only what is new is uploaded.
 
 An object is named by its writer and its content (SHA-256), and is never written twice by one writer. Who deletes it
 is the coordinator, when no retained checkpoint names it any more.
@@ -8,10 +8,13 @@ import hashlib
 import shutil
 from pathlib import Path
 
+import msgspec
+
 from penstock.model.errors import FatalJobError
 from penstock.model.handles import FileHandle, Redistribution, SectionHandle
 from penstock.model.ids import Uid
 from penstock.operators.base import FilesSection
+from penstock.state.chunks import Chunk
 from penstock.state.rocks import RestoredFiles, is_immutable
 from penstock.storage import ObjectStore
 
@@ -45,6 +48,21 @@ def store_files(store: ObjectStore, writer: str, uid: Uid, section: FilesSection
         files=tuple(handles),
     )
     return handle, uploaded
+
+
+def store_chunk(
+    store: ObjectStore, writer: str, chunk: Chunk, encoded: tuple[bytes, SectionHandle] | None
+) -> tuple[SectionHandle, int]:
+    """Upload a chunk unless the store has it; durable when it returns. Also how many bytes that were."""
+    if chunk.handle is not None:
+        return chunk.handle, 0
+    assert encoded is not None
+    data, handle = encoded
+    sha256 = hashlib.sha256(data).hexdigest()
+    path = f"{FOLDER}/{writer}/{sha256}"
+    store.put(path, data)
+    chunk.handle = msgspec.structs.replace(handle, path=path, size=len(data), sha256=sha256)
+    return chunk.handle, len(data)
 
 
 def bring_files(store: ObjectStore, section: SectionHandle, folder: Path) -> RestoredFiles:

@@ -21,13 +21,13 @@ import polars as pl
 from penstock.checkpoint import shared_objects
 from penstock.model.handles import Redistribution, SectionHandle, StateHandle
 from penstock.model.ids import Attempt, CheckpointId, SubtaskId, Uid
-from penstock.operators.base import FilesSection, Section
+from penstock.operators.base import AnySection, ChunkSection, FilesSection, Section
 from penstock.state.key_groups import KEY_GROUP
 from penstock.state.rocks import RestoredFiles
 from penstock.storage import ObjectStore
 
 Tables = Sequence[tuple[Uid, Section]]
-Sections = Sequence[tuple[Uid, Section | FilesSection]]
+Sections = Sequence[tuple[Uid, AnySection]]
 
 
 class Restored(dict[Uid, dict[str, list[pl.DataFrame]]]):
@@ -75,10 +75,16 @@ def write(
     writer = f"{attempt}-{safe_name(subtask.vertex)}-{subtask.index}"
     handles, uploaded = list(handle.sections), handle.size
     for uid, section in sections:
-        if isinstance(section, FilesSection):
-            stored, size = shared_objects.store_files(store, writer, uid, section)
-            handles.append(stored)
-            uploaded += size
+        match section:
+            case FilesSection():
+                stored, size = shared_objects.store_files(store, writer, uid, section)
+            case ChunkSection(state=state, chunk=chunk, frame=frame):
+                encoded = None if frame is None else _encode_chunk(uid, Section(state, Redistribution.KEYED, frame))
+                stored, size = shared_objects.store_chunk(store, writer, chunk, encoded)
+            case _:
+                continue
+        handles.append(stored)
+        uploaded += size
     return msgspec.structs.replace(handle, sections=tuple(handles), uploaded=uploaded)
 
 
@@ -102,7 +108,8 @@ def read(
     rows_before: dict[tuple[Uid, str], int] = {}
     for handle in handles:
         wanted = [section for section in handle.sections if section.uid in uids and not section.files]
-        data = shared_objects.verified(store, handle.path, handle.size, handle.sha256) if wanted else b""
+        in_object = any(not section.path for section in wanted)
+        data = shared_objects.verified(store, handle.path, handle.size, handle.sha256) if in_object else b""
         for section in handle.sections:
             if section.files and section.uid in uids and holds_groups(section, groups):
                 if folder is None:
@@ -113,6 +120,10 @@ def read(
         for section in wanted:
             frames = restored.setdefault(section.uid, {}).setdefault(section.state, [])
             match section.redistribution:
+                case Redistribution.KEYED if section.path:
+                    if holds_groups(section, groups):
+                        chunk = shared_objects.verified(store, section.path, section.size, section.sha256)
+                        frames.append(_slice_groups(section, _decode(handle, section, chunk), groups))
                 case Redistribution.KEYED:
                     frames.append(_slice_groups(section, _decode(handle, section, data), groups))
                 case Redistribution.UNION:
@@ -129,6 +140,12 @@ def holds_groups(section: SectionHandle, groups: range) -> bool:
     """Whether a keyed section has rows in any of the groups."""
     first, last = _rows_of(section, groups)
     return last > first
+
+
+def _encode_chunk(uid: Uid, section: Section) -> tuple[bytes, SectionHandle]:
+    buffer = io.BytesIO()
+    handle = _append(buffer, uid, section)
+    return buffer.getvalue(), handle
 
 
 def _append(buffer: io.BytesIO, uid: Uid, section: Section) -> SectionHandle:

@@ -17,6 +17,7 @@ from penstock.model.handles import Redistribution
 from penstock.model.ids import Attempt, CheckpointId, JobId, SubtaskId, Uid
 from penstock.model.settings import JobSettings
 from penstock.operators.user_metrics import UserMetrics
+from penstock.state.chunks import INCREMENTAL_ROWS, Chunk
 from penstock.state.key_groups import group_range
 from penstock.state.rocks import LinkedFiles, RestoredFiles
 
@@ -57,6 +58,8 @@ class StateHome:
     """For a database of this operator; does not exist yet."""
     budget: int = 0
     """Bytes of memory that this operator may take."""
+    incremental_rows: int = INCREMENTAL_ROWS
+    """State in memory with so many rows is snapshotted in chunks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +100,22 @@ class FilesSection:
     linked: LinkedFiles
 
 
-Snapshot = Callable[[], Sequence[Section | FilesSection]]
+@dataclass(frozen=True, slots=True)
+class ChunkSection:
+    """Part of one keyed state of one operator, which later checkpoints may name again."""
+
+    state: str
+    chunk: Chunk
+    frame: pl.DataFrame | None
+    """None: it is in the store."""
+
+
+AnySection = Section | FilesSection | ChunkSection
+Snapshot = Callable[[], Sequence[AnySection]]
 """The slow half of a snapshot: runs on a background thread, and sees the state as it was at the barrier."""
 
 
-def empty_snapshot() -> Sequence[Section | FilesSection]:
+def empty_snapshot() -> Sequence[AnySection]:
     """The snapshot of an operator that has no state."""
     return ()
 

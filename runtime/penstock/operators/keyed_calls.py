@@ -15,7 +15,7 @@ import polars as pl
 
 from penstock.model import specs
 from penstock.model.handles import Redistribution
-from penstock.operators.base import FilesSection, OperatorContext, Output, Section, Snapshot
+from penstock.operators.base import AnySection, OperatorContext, Output, Section, Snapshot
 from penstock.operators.contexts import KeyedContext
 from penstock.operators.failures import STOP, Failures
 from penstock.operators.keyed_states import KeyedStates, no_time
@@ -155,7 +155,7 @@ class KeyedCalls:
         states = self.states.snapshot()
         tables = (EVENT_TIMERS, self._event.snapshot()), (PROCESSING_TIMERS, self._processing.snapshot())
 
-        def sections() -> Sequence[Section | FilesSection]:
+        def sections() -> Sequence[AnySection]:
             made = [(name, make()) for name, make in tables]
             timers = [Section(name, Redistribution.KEYED, frame) for name, frame in made if frame is not None]
             return [*states(), *timers]

@@ -12,13 +12,14 @@ import polars as pl
 
 from penstock.model.errors import UserError
 from penstock.model.handles import Redistribution
-from penstock.operators.base import FilesSection, OperatorContext, Section, Snapshot
+from penstock.operators.base import AnySection, ChunkSection, FilesSection, OperatorContext, Section, Snapshot
 from penstock.operators.contexts import KeyedContext
 from penstock.operators.loops import BoundState
 from penstock.operators.user_errors import place
 from penstock.operators.user_functions import KeyedFunction, declared_states, state_type
 from penstock.operators.user_states import State, ValueState
 from penstock.state import databases
+from penstock.state.chunks import Chunk
 from penstock.state.keys import KeyCodec
 from penstock.state.rocks import Database, RestoredFiles
 from penstock.state.stored import StoredDict
@@ -72,6 +73,7 @@ class KeyedStates:
             where=where,
             ttl=declared.ttl,
             now=self._event_time if by_event_time else self._operator.clock.now_us,
+            incremental_rows=self._home.incremental_rows,
         )
         handle = declared.bind(table, self._context)
         setattr(self._function, name, handle)
@@ -105,7 +107,7 @@ class KeyedStates:
         """Before calls: put together what finished snapshots kept apart, forget some of what has expired."""
         self.row_time = no_time  # what a later, older row may still see is not swept
         for table in self.tables:
-            table.values.merge()
+            table.merge()
             table.sweep()
 
     def prepare(self, keys: Sequence[Any]) -> None:
@@ -122,9 +124,8 @@ class KeyedStates:
             counters.cache_hits = sum(values.cache.hits for values in stored)
             counters.cache_misses = sum(values.cache.misses for values in stored)
             return
-        fronts = [table.values.front for table in self.tables]
-        if all(front.below is None for front in fronts):  # else the number is known when the layers are merged
-            counters.state_rows = sum(map(len, fronts))
+        if all(table.is_merged for table in self.tables):
+            counters.state_rows = sum(table.rows for table in self.tables)
             self._weigh()
 
     def _weigh(self) -> None:
@@ -134,7 +135,7 @@ class KeyedStates:
         if self._counted_at * 0.9 <= rows <= self._counted_at * 1.1:
             return
         self._counted_at = rows
-        counters.state_bytes = round(sum(len(table.values.front) * table.row_bytes for table in self.tables))
+        counters.state_bytes = round(sum(table.rows * table.row_bytes for table in self.tables))
         if self._home.backend == "auto" and counters.state_bytes > self._home.budget // _AUTO_SHARE > 0:
             self._store(self._open_database())
 
@@ -145,11 +146,10 @@ class KeyedStates:
         self.row_time = no_time
         if self._database is not None:
             return self._snapshot_database(self._database)
-        tables = [(table.name, table.snapshot()) for table in self.tables]
+        tables = [(table.name, table.snapshot_chunks()) for table in self.tables]
 
-        def sections() -> Sequence[Section]:
-            made = [(name, make()) for name, make in tables]
-            return [Section(name, Redistribution.KEYED, frame) for name, frame in made if frame is not None]
+        def sections() -> Sequence[AnySection]:
+            return [_section(name, chunk, frame) for name, make in tables for chunk, frame in make()]
 
         return sections
 
@@ -214,3 +214,10 @@ class KeyedStates:
         if self._database is not None:
             self._database.close()
             self._database = None
+
+
+def _section(name: str, chunk: Chunk | None, frame: pl.DataFrame | None) -> AnySection:
+    if chunk is not None:
+        return ChunkSection(name, chunk, frame)
+    assert frame is not None
+    return Section(name, Redistribution.KEYED, frame)

@@ -75,6 +75,19 @@ class View(Generic[Key, Value]):
         """Whether the layers must stay as they are."""
         return self._top is not None
 
+    def changes(self, size: int = CHUNK) -> Iterator[tuple[list[Key], list[Value | None]]]:
+        """Only the top layer: what had changed since it was laid. A value of None: the key is gone."""
+        top = self._top
+        if top is None:
+            return
+        all_keys, all_values = iter(top.keys()), iter(top.values())
+        while keys := list(islice(all_keys, size)):
+            yield keys, list(islice(all_values, size))
+        gone = [key for key in top.cleared if key not in top]
+        for start in range(0, len(gone), size):
+            part = gone[start : start + size]
+            yield part, [None] * len(part)
+
     def release(self) -> None:
         """The view has been read; its layers may be merged."""
         self._top = None
@@ -122,9 +135,20 @@ class LayeredDict(Generic[Key, Value]):
         self._views.append(weakref.ref(view))
         return view
 
-    def merge(self) -> bool:
-        """Put the layers together if no view needs them. True when there is one layer now."""
-        if self.front.below is None:
+    @property
+    def base(self) -> Layer[Key, Value]:
+        """The lowest layer, the one that holds most."""
+        layer = self.front
+        while layer.below is not None:
+            layer = layer.below
+        return layer
+
+    def merge(self, *, keep_changes: bool = False) -> bool:
+        """Put the layers together if no view needs them. True when that is done.
+
+        With `keep_changes` the top layer stays what it is: all that has changed since it was laid.
+        """
+        if self.front.below is None or (keep_changes and self.front.below.below is None):
             return True
         self._views = [ref for ref in self._views if (view := ref()) is not None and view.in_use]
         if self._views:
@@ -133,9 +157,12 @@ class LayeredDict(Generic[Key, Value]):
         while (below := layers[-1].below) is not None:
             layers.append(below)
         base = layers.pop()
-        for layer in reversed(layers):
+        for layer in reversed(layers[1:] if keep_changes else layers):
             for key in layer.cleared:
                 base.pop(key, None)
             base.update(layer)
-        self.front = base
+        if keep_changes:
+            self.front.below = base
+        else:
+            self.front = base
         return True

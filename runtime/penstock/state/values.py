@@ -13,16 +13,21 @@ from typing import Any
 import polars as pl
 
 from penstock.model.errors import UserError
+from penstock.state.chunks import INCREMENTAL_ROWS, Chunk, ChunkChain
 from penstock.state.columns import ValueMismatch, cast_lossless, to_column, to_objects
 from penstock.state.key_groups import sort_by_group
 from penstock.state.keys import KeyCodec
-from penstock.state.layers import Layer, LayeredDict, View
+from penstock.state.layers import LayeredDict, View
 from penstock.state.rocks import Database
 from penstock.state.rows import KeyBytes, ValueBytes
 from penstock.state.stored import StoredDict, StoredView
 from penstock.state.ttl import TimeToLive
 from penstock.state.value_types import ValueType
 
+Chunks = list[tuple[Chunk | None, pl.DataFrame | None]]
+"""Parts of a state in order. Without a frame: it is in the store; without a chunk: it is for this time only."""
+
+MakeChunks = Callable[[], Chunks]
 MakeTable = Callable[[], pl.DataFrame | None]
 """The slow half of a snapshot; None: nothing to keep."""
 
@@ -47,8 +52,10 @@ class ValueTable:
         where: str = "",
         ttl: TimeToLive | None = None,
         now: Callable[[], int] = lambda: 0,
+        incremental_rows: int = INCREMENTAL_ROWS,
     ) -> None:
         """`now` is asked for the time by which values expire."""
+        self._incremental_rows = incremental_rows
         self.name, self.kind, self.keys, self.ttl = name, kind, keys, ttl
         self.default = default
         copy = kind.copy
@@ -59,6 +66,9 @@ class ValueTable:
         self.values: LayeredDict[Any, Any] | StoredDict = LayeredDict(self._layer_default, self._copy_entry)
         self._now = now
         self._max_parallelism, self._where = max_parallelism, where
+        self._chain = ChunkChain()
+        self._tracks_changes = False
+        """The top layer holds all that has changed since the last snapshot, and nothing else."""
         self._unswept: Iterator[Any] = iter(())
         self._next_sweep: int | None = None
 
@@ -160,20 +170,20 @@ class ValueTable:
     def sweep(self) -> None:
         """Forget some of what has expired; called between batches, and each time looks at a few more keys."""
         ttl = self.ttl
-        front = self.values.front
-        if ttl is None or front.below is not None or isinstance(self.values, StoredDict):
+        if ttl is None or isinstance(self.values, StoredDict):
             return
+        front = self.values.front
         now = self._now()
         looked_at = list(islice(self._unswept, SWEEP_KEYS))
         if not looked_at:
             if self._next_sweep is None or now >= self._next_sweep:
-                self._unswept = iter(list(front))
+                self._unswept = iter(list(self.values.base))
                 self._next_sweep = now + ttl.duration_us
             return
         for key in looked_at:
-            entry = front.get(key)
+            entry = front.peek(key)
             if entry is not None and entry[1] <= now:
-                del front[key]
+                self.values.clear(key)
 
     # ------------------------------------------------------------ snapshot and restore
 
@@ -184,8 +194,39 @@ class ValueTable:
         now = None if self.ttl is None else self._now()
         return lambda: self._make_table(view, now)
 
+    def snapshot_chunks(self) -> MakeChunks:
+        """Freeze the state as it is now; if it is large, only what has changed is written."""
+        values = self.values
+        assert isinstance(values, LayeredDict)
+        grows = self._tracks_changes and self._chain.can_grow
+        large = len(values.base) >= self._incremental_rows
+        now = None if self.ttl is None else self._now()
+        view = values.freeze()
+        self._tracks_changes = large
+        if not large and not grows:
+            return lambda: [(None, table)] if (table := self._make_table(view, now)) is not None else []
+        before, chunk = self._chain.grow() if grows else self._chain.restart()
+
+        def chunks() -> Chunks:
+            frame = self._make_table(view, now, changes=grows)
+            if frame is None:
+                self._chain.drop(chunk)
+            return [*((old, None) for old in before), *([] if frame is None else [(chunk, frame)])]
+
+        return chunks
+
+    def merge(self) -> None:
+        """Between calls: put together what finished snapshots kept apart."""
+        if isinstance(self.values, LayeredDict):
+            self.values.merge(keep_changes=self._tracks_changes)
+        else:
+            self.values.merge()
+
     def restore(self, frame: pl.DataFrame) -> None:
-        """Take the rows of an earlier snapshot: key group, keys, value, and its expiry if it had a time to live."""
+        """Take the rows of an earlier snapshot: key group, keys, value, and its expiry if it had a time to live.
+
+        Rows without a value take away what earlier frames have brought.
+        """
         columns = frame.get_columns()[1:]
         width = len(self.keys.names)
         column = cast_lossless(columns[width], self.kind.dtype)
@@ -196,6 +237,12 @@ class ValueTable:
                 where=self._where,
                 fix="declare the type that the state was written with, or give the state a new name",
             )
+        gone = column.is_null()
+        if gone.any():
+            for key in self.keys.decode(pl.DataFrame(columns[:width]).filter(gone)):
+                self.values.clear(key)
+            columns = pl.DataFrame(columns).filter(~gone).get_columns()
+            column = column.drop_nulls()
         objects = self.objects(column)
         if self.ttl is not None:
             since_now = [self._now() + self.ttl.duration_us] * len(objects)
@@ -251,28 +298,30 @@ class ValueTable:
 
     @property
     def rows(self) -> int:
-        """Rows in memory."""
-        if isinstance(self.values, StoredDict):
-            return self.values.cached_rows
-        layer: Layer[Any, Any] | None = self.values.front
-        rows = 0
-        while layer is not None:
-            rows += len(layer)
-            layer = layer.below
-        return rows
+        """Rows in memory; of large state, as many as there were at the last snapshot."""
+        return self.values.cached_rows if isinstance(self.values, StoredDict) else len(self.values.base)
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether the number of rows is known."""
+        front = self.values.front
+        return front.below is None or (self._tracks_changes and front.below.below is None)
 
     @property
     def row_bytes(self) -> float:
         """What a row takes in memory, about, from a few of them."""
-        some = list(islice(self.values.front.values(), 64))
+        if isinstance(self.values, StoredDict):
+            return 0.0
+        some = list(islice(self.values.base.values(), 64))
         if not some:
             return 0.0
         values = some if self.ttl is None else [entry[0] for entry in some]
         return ROW_OVERHEAD + 2 * self.column(values).estimated_size() / len(some)
 
-    def _make_table(self, view: View[Any, Any], now: int | None) -> pl.DataFrame | None:
+    def _make_table(self, view: View[Any, Any], now: int | None, *, changes: bool = False) -> pl.DataFrame | None:
         try:
-            parts = [self._part(keys, values, now) for keys, values in view.chunks()]
+            entries = view.changes() if changes else view.chunks()
+            parts = [self._part(keys, values, now) for keys, values in entries]
         finally:
             view.release()
         if not any(part.height for part in parts):
@@ -282,7 +331,9 @@ class ValueTable:
     def _part(self, keys: list[Any], values: list[Any], now: int | None) -> pl.DataFrame:
         if now is None:
             return pl.DataFrame([*self.keys.encode(keys), self.column(values)])
-        alive = [(key, *entry) for key, entry in zip(keys, values, strict=True) if entry[1] > now]
+        gone = (None, now)
+        entries = ((key, gone if entry is None else entry) for key, entry in zip(keys, values, strict=True))
+        alive = [(key, *entry) for key, entry in entries if entry[0] is None or entry[1] > now]
         keys, values, expiries = (list(part) for part in zip(*alive, strict=True)) if alive else ([], [], [])
         name = own_name("expires", (*self.keys.names, self._column_name()))
         return pl.DataFrame([*self.keys.encode(keys), self.column(values), pl.Series(name, expiries, pl.Int64())])
