@@ -37,6 +37,7 @@ T = TypeVar("T")
 JOBS = {
     "keyed windows": (torture_programs.keyed_windows, torture_programs.expected_of_keyed_windows),
     "keyed process": (torture_programs.keyed_process, torture_programs.expected_of_keyed_process),
+    "loop": (torture_programs.loop, torture_programs.expected_of_loop),
 }
 TASK_MANAGERS = 2
 EPISODE_SECONDS = 90.0
@@ -62,14 +63,14 @@ class Plan:
 
     @classmethod
     def of(cls, seed: int) -> "Plan":
-        """Four seeds in a row have both jobs at both sizes."""
+        """As many seeds in a row as there are jobs have each of them once."""
         rng = random.Random(seed)
         kills = tuple(
             Kill(rng.uniform(0.1, 1.5), rng.choice(("taskmanager", "slot", "jobmanager")), rng.random())
             for _ in range(rng.randint(2, 4))
         )
-        patience_us = (None, 0, 20_000)[seed % 3]
-        return cls(seed, tuple(JOBS)[seed % 2], (2, 4)[seed // 2 % 2], kills, patience_us)
+        patience_us = rng.choice((None, 0, 20_000))
+        return cls(seed, tuple(JOBS)[seed % len(JOBS)], (2, 4)[seed // len(JOBS) % 2], kills, patience_us)
 
     @property
     def settings(self) -> JobSettings:

@@ -20,6 +20,8 @@ EVENTS_PER_SECOND = 1_000
 """Of event time: a minute, so that windows and timers fire all the time."""
 START_MS = 1_767_225_600_000
 PERIOD_US = 2_000_000
+LOOP_ROWS = 30_000
+LOOP_TURNS = 50
 REPORTED = 7
 """The process job tells of each so many bids of an auction."""
 
@@ -89,6 +91,25 @@ class Closing(ps.KeyedProcessFunction):
         self.bids.clear()
         self.total.clear()
         return closed
+
+
+def loop(flow: ps.Flow, out: str, seed: int) -> None:
+    """Each number goes round as often as it says itself, by another key each time."""
+    source = ps.generate({"n": ps.sequence()}, rows=LOOP_ROWS, rate=LOOP_ROWS / 5, seed=seed)
+    numbers = flow.read(source, uid="numbers")
+    started = numbers.with_columns(left=(col("n") * 7_919 + seed) % LOOP_TURNS, turn=col("n") * 0)
+
+    def body(inside: ps.DataStream) -> tuple[ps.DataStream, ps.DataStream]:
+        again = inside.filter(col("left") > 0).key_by(other=col("n") + col("turn"))
+        turned = again.with_columns(left=col("left") - 1, turn=col("turn") + 1)
+        return turned.select("n", "left", "turn"), inside.filter(col("left") == 0)
+
+    started.iterate(body, uid="loop").write(ps.parquet(out), uid="result")
+
+
+def expected_of_loop(seed: int) -> pl.DataFrame:
+    numbers = pl.DataFrame({"n": np.arange(LOOP_ROWS)})
+    return numbers.with_columns(left=pl.lit(0, pl.Int64), turn=(pl.col("n") * 7_919 + seed) % LOOP_TURNS)
 
 
 def _bids(flow: ps.Flow, seed: int) -> ps.DataStream:

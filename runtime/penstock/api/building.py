@@ -33,6 +33,7 @@ _STATEFUL = (
     specs.RunningAggregate,
     specs.Join,
     specs.SessionAggregate,
+    specs.LoopHead,
 )
 
 
@@ -130,6 +131,14 @@ class GraphBuilder:
             for port, input_ in enumerate(inputs)
         ]
         return uid
+
+    def leads_to(self, start: Uid, end: Uid) -> bool:
+        """Whether rows of one operator come to the other."""
+        reached = {start}
+        for edge in self._edges:  # in the order of their targets: inputs come first
+            if edge.source in reached:
+                reached.add(edge.target)
+        return end in reached
 
     def next_name(self, verb: str, options: Options) -> str:
         """How messages call an operator that is about to be added."""

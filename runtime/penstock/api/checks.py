@@ -50,15 +50,15 @@ def require_columns(names: Iterable[str], schema: Mapping[str, object], *, what:
             raise unknown_column(name, schema, what=what, where=where)
 
 
-def require_same_columns(first: pl.Schema, other: pl.Schema, number: int, *, where: str) -> None:
-    """Stream `number` of a union has the columns of the first."""
+def require_same_columns(first: pl.Schema, other: pl.Schema, stream: str, *, verb: str = "union", where: str) -> None:
+    """A stream that meets the first has the same columns."""
     for column in first:
         if column not in other:
-            raise unknown_column(column, other, what=f"union: stream {number}", where=where)
+            raise unknown_column(column, other, what=f"{verb}: {stream}", where=where)
         if first[column] != other[column]:
             raise UserError(
                 "P020",
-                f'union: column "{column}" is {first[column]} here and {other[column]} in stream {number}',
+                f'{verb}: column "{column}" is {first[column]} here and {other[column]} in {stream}',
                 where=where,
                 fix=f'cast one of them: with_columns(col("{column}").cast(...))',
             )
@@ -66,7 +66,7 @@ def require_same_columns(first: pl.Schema, other: pl.Schema, number: int, *, whe
         if column not in first:
             raise UserError(
                 "P020",
-                f'union: stream {number} has a column "{column}" more; the columns are {listing(first)}',
+                f'{verb}: {stream} has a column "{column}" more; the columns are {listing(first)}',
                 where=where,
                 fix="select the same columns from both streams",
             )

@@ -113,7 +113,7 @@ def union(
 ) -> "DataStream":
     """Rows of several streams with the same columns."""
     for number, other in enumerate(others, start=1):
-        checks.require_same_columns(stream.schema, other.schema, number, where=where)
+        checks.require_same_columns(stream.schema, other.schema, f"stream {number}", where=where)
         if other._builder is not stream._builder:
             raise UserError(
                 "P002", "union: the streams belong to two flows", where=where, fix="read both from one flow"

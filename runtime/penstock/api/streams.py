@@ -6,7 +6,7 @@ from typing import Any, Unpack
 import polars as pl
 
 from penstock.api import changes as updating
-from penstock.api import checks, connections, expressions, function_verbs, joins, places, relations, windowed
+from penstock.api import checks, connections, expressions, function_verbs, joins, looping, places, relations, windowed
 from penstock.api.aggregates import AggregateCall
 from penstock.api.building import GraphBuilder, Input, OperatorOptions, Options, options_or_columns
 from penstock.api.expressions import IntoExpression
@@ -285,6 +285,15 @@ class DataStream:
         A delete has the last values of its row. What follows takes the rows as they are, and knows of no keys.
         """
         return updating.changelog(self, column, where=places.caller())
+
+    def iterate(self, body: looping.Body, **options: Unpack[OperatorOptions]) -> "DataStream":
+        """Let rows go round: `body(stream)` returns `(feedback, result)`, streams made from its argument.
+
+        Rows of `feedback` have the columns of this stream and enter the body again; rows of `result` leave. Rows
+        that are under way in the loop are part of every checkpoint. The loop is over when the input has ended and no
+        row is under way; there is no event time inside it or behind it.
+        """
+        return looping.iterate(self, body, Options(**options), where=places.caller())
 
     # ------------------------------------------------------------ functions
 

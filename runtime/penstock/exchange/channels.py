@@ -24,13 +24,15 @@ import msgspec
 import polars as pl
 
 from penstock.model.elements import Barrier, Batch, Element, EndOfInput, Watermark
-from penstock.model.errors import PenstockError
-from penstock.model.ids import ChannelId, CheckpointId
+from penstock.model.errors import PenstockError, UserError
+from penstock.model.ids import ChannelId, CheckpointId, Uid
 from penstock.model.settings import ExchangeSettings
 
 Deliver = Callable[[int, Element, int], int]
 """Takes sequence number, element and its size in memory: onto a link, or straight into a receiver of the same slot.
 Returns the bytes to charge: both ends must count the same, and on a link that is the size of the frame's body."""
+
+_NO_BOUND = 1 << 60
 
 SMALL_BATCH_ROWS = 4096
 """Queued batches below this are joined before a task handles them: a kernel costs as much for 10 rows as for 1,000.
@@ -190,9 +192,14 @@ class ReceiveChannel:
         *,
         keys: tuple[str, ...] = (),
         in_order: bool = False,
+        loop: Uid | None = None,
+        feedback: bool = False,
     ) -> None:
         self.id = channel
         self.port, self.keys, self.in_order = port, keys, in_order
+        self.loop, self.feedback = loop, feedback
+        self.queued_bytes = 0
+        """What waits here, as the sender was charged for it."""
         self.grant: Callable[[int], None] | None = None
         """Gives credit to the sender; set when the link is there."""
         self.ended = False
@@ -200,7 +207,8 @@ class ReceiveChannel:
         """The newest barrier that overtakes and waits here, wherever in the queue."""
         self._recording: CheckpointId | None = None
         self._recorded: list[pl.DataFrame] = []
-        self._budget = settings.channel_bytes
+        self._budget = _NO_BOUND if feedback else settings.channel_bytes
+        self._bound = settings.loop_bytes if feedback else _NO_BOUND
         self._queue: deque[tuple[Element, int]] = deque()
         self._expected = 0
         self._ungranted = 0
@@ -222,6 +230,13 @@ class ReceiveChannel:
                 fix="nothing to do: the region restarts from its last checkpoint",
             )
         self._expected += 1
+        self.queued_bytes += size
+        if self.queued_bytes > self._bound:
+            raise UserError(
+                "P025",
+                f'{self.queued_bytes} bytes wait at the head of loop "{self.loop}"; allowed are {self._bound}',
+                fix="let fewer rows go round (a condition that ends them), or raise exchange.loop_bytes",
+            )
         if isinstance(element, Barrier):
             if self._ends_recording(element):
                 return
@@ -252,6 +267,7 @@ class ReceiveChannel:
             self.ended = True
         elif element == self.announced:
             self.announced = None
+        self.queued_bytes -= size
         self._ungranted += size
         # A quarter of the budget at a time: few credit frames under load, none withheld when the queue is empty.
         if self._ungranted and (self._ungranted * 4 >= self._budget or not self._queue):

@@ -23,6 +23,8 @@ class Destination:
     """Subtask index of the first channel's receiver; the others follow."""
     in_order: bool = False
     """Barriers overtake nothing here."""
+    loop: Uid | None = None
+    """The loop that the edge is part of: only its marks pass here."""
 
 
 class Gate:

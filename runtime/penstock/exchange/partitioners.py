@@ -60,6 +60,17 @@ class ToAll:
         return [(channel, frame) for channel in range(self._channels)]
 
 
+class ToSame:
+    """To the receiver of the sender's own index."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+
+    def split(self, frame: pl.DataFrame) -> Routed:
+        """Everything to one channel."""
+        return [(self._index, frame)]
+
+
 class ByKeyGroup:
     """A table key group -> receiver, so that a rescale can switch it and one group can move alone."""
 
@@ -98,5 +109,7 @@ def make_partitioner(
             return RoundRobin(channels, sender_index)
         case specs.Broadcast():
             return ToAll(channels)
+        case specs.Feedback():
+            return ToSame(sender_index)
         case specs.Hash(keys=keys):
             return ByKeyGroup(keys, routing, channels)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.exchange.ports import Buffer
 from penstock.model import schemas
-from penstock.model.elements import Barrier, Batch, Element, EndOfInput, Idleness, Watermark
+from penstock.model.elements import Barrier, Batch, Element, EndOfInput, Idleness, LoopMark, Watermark
 from penstock.model.ids import Attempt, ChannelId, JobId, SlotId
 from penstock.model.specs import Schema
 
@@ -35,6 +35,7 @@ class FrameKind(enum.IntEnum):
     END = 6
     CREDIT = 7
     """Receiver -> sender: this many bytes more may be sent."""
+    LOOP_MARK = 8
 
 
 class Hello(msgspec.Struct, frozen=True):
@@ -96,6 +97,8 @@ class ElementCodec:
                 return FrameKind.IDLENESS, bytes([idle])
             case Barrier():
                 return FrameKind.BARRIER, msgspec.json.encode(element)
+            case LoopMark():
+                return FrameKind.LOOP_MARK, msgspec.json.encode(element)
             case EndOfInput():
                 return FrameKind.END, b""
 
@@ -113,6 +116,8 @@ class ElementCodec:
                 return Idleness(bool(body[0]))
             case FrameKind.BARRIER:
                 return msgspec.json.decode(body, type=Barrier)
+            case FrameKind.LOOP_MARK:
+                return msgspec.json.decode(body, type=LoopMark)
             case FrameKind.END:
                 return EndOfInput()
         raise ValueError(f"{kind.name} is not an element of a channel")

@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.model.ids import SubtaskId, Uid, VertexId
 from penstock.model.settings import JobSettings
-from penstock.model.specs import MAIN_OUTPUT, Operator, Partitioning
+from penstock.model.specs import MAIN_OUTPUT, Feedback, Operator, Partitioning
 from penstock.model.tasks import ChainLink, Task
 
 
@@ -59,6 +59,13 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     target: VertexId
     port: int = 0
     partitioning: Partitioning
+    loop: Uid | None = None
+    """The head of the loop that it is part of. `Feedback` edges close a loop; all others lead forward."""
+
+    @property
+    def is_feedback(self) -> bool:
+        """It leads back, to a vertex that comes earlier."""
+        return isinstance(self.partitioning, Feedback)
 
 
 class JobGraph(msgspec.Struct, frozen=True, kw_only=True):

@@ -56,6 +56,10 @@ def _lines(spec: specs.OperatorSpec) -> list[str]:
             return [f"explode {', '.join(names)}"]
         case specs.Union():
             return ["union"]
+        case specs.LoopHead():
+            return ["iterate"]
+        case specs.LoopTail(head=head):
+            return [f"feedback to {head}"]
         case specs.Map(function=function, flat=flat):
             return [f"{'flat_map' if flat else 'map'} {_function(function)}"]
         case specs.MapBatches(function=function):

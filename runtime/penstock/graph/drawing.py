@@ -22,6 +22,7 @@ _STYLE = """
 .operator { fill: #14283c }
 .detail { fill: #5a6b7b }
 .edge { fill: none; stroke: #4a6785; stroke-width: 1.4; marker-end: url(#arrow) }
+.back { stroke-dasharray: 5 4 }
 .label { fill: #8a4b08 }
 text { font: 11px ui-monospace, Menlo, Consolas, monospace }
 """
@@ -45,6 +46,7 @@ def as_svg(graph: JobGraph) -> str:
     boxes = _layout(graph)
     width = max((box.x + box.width for box in boxes.values()), default=0) + _PADDING
     height = max((box.y + box.height for box in boxes.values()), default=0) + _PADDING
+    height += _ROW_GAP if any(edge.is_feedback for edge in graph.edges) else 0
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'width="{width:.0f}" height="{height:.0f}" role="img">',
@@ -54,6 +56,7 @@ def as_svg(graph: JobGraph) -> str:
         'orient="auto"><path d="M0 0 L8 4 L0 8 z" fill="#4a6785"/></marker></defs>',
     ]
     parts += [_draw_edge(boxes[edge.source], boxes[edge.target], edge) for edge in _spread(graph)]
+    parts += [_draw_feedback(boxes[edge.source], boxes[edge.target]) for edge in graph.edges if edge.is_feedback]
     parts += [_draw_box(box) for box in boxes.values()]
     return "\n".join([*parts, "</svg>"]) + "\n"
 
@@ -84,7 +87,7 @@ def _spread(graph: JobGraph) -> list[_DrawnEdge]:
     """Edges into the same vertex enter it at different heights, so that their labels do not lie on each other."""
     drawn = []
     for vertex in graph.vertices:
-        inward = [edge for edge in graph.edges if edge.target == vertex.id]
+        inward = [edge for edge in graph.edges if edge.target == vertex.id and not edge.is_feedback]
         drawn += [
             _DrawnEdge(edge.source, edge.target, _edge_label(edge), (i + 1) / (len(inward) + 1))
             for i, edge in enumerate(inward)
@@ -100,7 +103,7 @@ def _edge_label(edge: Edge) -> str:
 def _layout(graph: JobGraph) -> dict[VertexId, _Box]:
     column: dict[VertexId, int] = {}
     for vertex in graph.vertices:  # inputs come first
-        inputs = [column[edge.source] for edge in graph.edges if edge.target == vertex.id]
+        inputs = [column[e.source] for e in graph.edges if e.target == vertex.id and not e.is_feedback]
         column[vertex.id] = max(inputs, default=-1) + 1
     lines = {vertex.id: _lines(vertex) for vertex in graph.vertices}
     boxes: dict[VertexId, _Box] = {}
@@ -155,4 +158,16 @@ def _draw_edge(source: _Box, target: _Box, edge: _DrawnEdge) -> str:
         f'<path class="edge" d="M{start_x:.0f} {start_y:.0f} C{start_x + bend:.0f} {start_y:.0f} '
         f'{end_x - bend:.0f} {end_y:.0f} {end_x:.0f} {end_y:.0f}"/>'
         f'<text class="label" x="{end_x - 8:.0f}" y="{end_y - 6:.0f}" text-anchor="end">{escape(edge.label)}</text>'
+    )
+
+
+def _draw_feedback(tail: _Box, head: _Box) -> str:
+    """Underneath both boxes, back to the left."""
+    start_x, start_y = tail.x + tail.width / 2, tail.y + tail.height
+    end_x, end_y = head.x + head.width / 2, head.y + head.height
+    low = max(start_y, end_y) + _ROW_GAP / 2
+    return (
+        f'<path class="edge back" d="M{start_x:.0f} {start_y:.0f} C{start_x:.0f} {low:.0f} '
+        f'{end_x - _PADDING:.0f} {low:.0f} {end_x - _PADDING:.0f} {end_y:.0f}"/>'
+        f'<text class="label" x="{end_x:.0f}" y="{low:.0f}" text-anchor="start">feedback</text>'
     )

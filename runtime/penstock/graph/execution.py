@@ -45,6 +45,8 @@ def execution(graph: JobGraph) -> tuple[Region, ...]:
                         schema=schema,
                         keys=edge.partitioning.keys if isinstance(edge.partitioning, Hash) else (),
                         in_order=isinstance(edge.partitioning, Broadcast),
+                        loop=edge.loop,
+                        feedback=edge.is_feedback,
                     )
                 )
             outputs[sender].append(
@@ -57,6 +59,7 @@ def execution(graph: JobGraph) -> tuple[Region, ...]:
                     schema=schema,
                     target=target.chain[0].operator.uid,
                     port=edge.port,
+                    loop=edge.loop,
                 )
             )
     tasks = [

@@ -67,7 +67,7 @@ def _require_consumers(logical: LogicalGraph) -> None:
             raise UserError("P002", f'operator "{edge.source}" has no side output "{edge.output}" for "{edge.target}"')
     read = {edge.source for edge in logical.edges}
     for node in logical.nodes:
-        if node.operator.uid not in read and not isinstance(node.operator.spec, specs.Sink):
+        if node.operator.uid not in read and not isinstance(node.operator.spec, specs.Sink | specs.LoopTail):
             raise UserError(
                 "P002",
                 f'operator "{node.operator.uid}" has no consumer',

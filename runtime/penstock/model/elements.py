@@ -1,4 +1,4 @@
-"""What flows on a channel, in order: batches, watermarks, idleness, barriers, the end of input."""
+"""What flows on a channel, in order: batches, watermarks, idleness, barriers, marks of a loop, the end of input."""
 
 import enum
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 import polars as pl
 
-from penstock.model.ids import CheckpointId
+from penstock.model.ids import CheckpointId, Uid
 
 
 class BarrierKind(enum.Enum):
@@ -57,4 +57,14 @@ class EndOfInput:
     """No more rows will come. Barriers still do: a finished input takes part in checkpoints."""
 
 
-Element = Batch | Watermark | Idleness | Barrier | EndOfInput
+class LoopMark(msgspec.Struct, frozen=True):
+    """Goes once round a loop behind everything that was in front of it, to find out whether the loop is empty."""
+
+    loop: Uid
+    """The uid of its head."""
+    round: int
+    dirty: bool
+    """Somebody has seen a row since the mark of the round before."""
+
+
+Element = Batch | Watermark | Idleness | Barrier | LoopMark | EndOfInput

@@ -61,6 +61,10 @@ class ExchangeSettings(_Settings, frozen=True, kw_only=True):
     """What a sender may have on the way to one receiver before it waits: memory per channel is bounded by
     this plus one batch."""
 
+    loop_bytes: int = 256 * 1024 * 1024
+    """What may wait at the head of a loop, per subtask. Rows that are fed back cannot be held off, or the loop would
+    wait for itself; so a loop that makes more rows than it ends is an error."""
+
 
 class SourceSettings(_Settings, frozen=True, kw_only=True):
     """How sources read."""

@@ -355,9 +355,23 @@ class Join(Spec, frozen=True, kw_only=True):
     output: Schema
 
 
+class LoopHead(Spec, frozen=True, kw_only=True):
+    """Where a loop begins: rows of its input (port 0), and rows that were fed back (port 1)."""
+
+    columns: tuple[str, ...]
+
+
+class LoopTail(Spec, frozen=True, kw_only=True):
+    """Where a loop ends: rows go back to the head, subtask i to subtask i."""
+
+    head: Uid
+    columns: tuple[str, ...]
+
+
 OperatorSpec = (
     Source | Sink | Select | WithColumns | Filter | Explode | Fused | Union | Map | MapBatches
     | WindowAggregate | Combine | Process | Retract | RunningAggregate | SessionAggregate | Join
+    | LoopHead | LoopTail
 )  # fmt: skip
 
 
@@ -414,4 +428,8 @@ class Broadcast(Spec, frozen=True, kw_only=True):
     """Every row to every subtask."""
 
 
-Partitioning = Forward | Rebalance | Hash | Broadcast
+class Feedback(Spec, frozen=True, kw_only=True):
+    """From the tail of a loop to its head: rows to the subtask of the same index, everything else to all of them."""
+
+
+Partitioning = Forward | Rebalance | Hash | Broadcast | Feedback

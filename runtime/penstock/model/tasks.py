@@ -45,6 +45,8 @@ class OutputEdge(msgspec.Struct, frozen=True, kw_only=True):
     """The operator that takes the rows: the head of the receiving chain."""
     port: int = 0
     """Which of its inputs."""
+    loop: Uid | None = None
+    """The loop that the edge is part of, by its head."""
 
 
 class InputChannel(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +62,10 @@ class InputChannel(msgspec.Struct, frozen=True, kw_only=True):
     """Rows come by key group of these columns; empty: in another way."""
     in_order: bool = False
     """Barriers never overtake rows here: each receiver of a broadcast has read it up to a place of its own."""
+    loop: Uid | None = None
+    """The loop that this channel is part of, by its head: marks travel on it."""
+    feedback: bool = False
+    """It closes the loop: its end is not waited for, and a barrier is passed on before it has come round."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from penstock.operators.combine import Combine
 from penstock.operators.expressions import Expressions, Union
 from penstock.operators.functions import MapBatchesOperator, MapOperator
 from penstock.operators.joins import make_join
+from penstock.operators.looping import LoopEnd
 from penstock.operators.process import ProcessOperator
 from penstock.operators.running import RunningAggregate
 from penstock.operators.sessions import SessionAggregate
@@ -33,6 +34,8 @@ def make_operator(description: specs.Operator, context: OperatorContext) -> Oper
             return Expressions(spec)
         case specs.Union() as spec:
             return Union(spec)
+        case specs.LoopHead() | specs.LoopTail() as spec:
+            return LoopEnd(spec)
         case specs.Map() as spec:
             return MapOperator(spec, load_function(spec.function, context))
         case specs.MapBatches() as spec:

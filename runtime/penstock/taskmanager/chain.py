@@ -11,7 +11,7 @@ import polars as pl
 
 from penstock.checkpoint.state_objects import Restored
 from penstock.exchange.gates import Gate
-from penstock.model.elements import Barrier, Element
+from penstock.model.elements import Barrier, Element, LoopMark
 from penstock.model.errors import PenstockError
 from penstock.model.ids import CheckpointId, Uid
 from penstock.model.specs import MAIN_OUTPUT
@@ -152,6 +152,12 @@ class Chain:
         """To all gates."""
         for gate in self.gates:
             gate.control(element)
+
+    def mark(self, mark: LoopMark) -> None:
+        """Behind all rows of a loop, and only where the loop goes on."""
+        for gate in self.gates:
+            if gate.destination.loop == mark.loop:
+                gate.control(mark)
 
     def end(self) -> None:
         """All input has ended and the last watermark is through."""

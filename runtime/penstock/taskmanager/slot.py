@@ -161,6 +161,8 @@ class Slot:
                     deployment.settings.exchange,
                     keys=channel.keys,
                     in_order=channel.in_order,
+                    loop=channel.loop,
+                    feedback=channel.feedback,
                 )
                 self._receive[channel.channel] = (receiver, wire.ElementCodec(channel.schema), channel.slot)
         for link, job, attempt, sender in self._early:
@@ -197,6 +199,7 @@ class Slot:
                     [self._receive[channel.channel][0] for channel in task.inputs],
                     clock=self._clock,
                     max_rows=deployment.settings.exchange.batch_rows,
+                    hurry_bytes=deployment.settings.exchange.channel_bytes,
                     on_snapshot=self._take_snapshot,
                     on_ended=self._on_ended,
                     restored=in_flight.waiting_rows(task, rows),
@@ -235,6 +238,7 @@ class Slot:
                 keys=edge.partitioning.keys if isinstance(edge.partitioning, Hash) else (),
                 first=edge.channels[0].receiver.index,
                 in_order=isinstance(edge.partitioning, Broadcast),
+                loop=edge.loop,
             )
             gate = Gate(partitioner, channels, self._clock.monotonic, destination)
             gates.setdefault((edge.producer, edge.output), []).append(gate)

@@ -16,13 +16,15 @@ from penstock.checkpoint.alignment import Aligned, Aligner, Stale
 from penstock.exchange.channels import ReceiveChannel
 from penstock.model.clocks import MAX_WATERMARK, MIN_WATERMARK, Clock
 from penstock.model.counters import OperatorMetrics
-from penstock.model.elements import Barrier, BarrierKind, Batch, EndOfInput, Idleness, Watermark
+from penstock.model.elements import Barrier, BarrierKind, Batch, EndOfInput, Idleness, LoopMark, Watermark
+from penstock.model.errors import UserError
 from penstock.model.ids import ChannelId, CheckpointId, SubtaskId
 from penstock.model.messages import TaskMetrics
 from penstock.operators.sources import SourceOperator
 from penstock.operators.valve import Valve, ValveChange
 from penstock.taskmanager.chain import Chain
 from penstock.taskmanager.in_flight import Cut, Snapshots, Waiting
+from penstock.taskmanager.loops import HeadRounds, PassingMarks
 
 TakeSnapshot = Callable[["RunningTask", Barrier, Snapshots, tuple[OperatorMetrics, ...]], None]
 
@@ -48,6 +50,7 @@ class RunningTask:
         *,
         clock: Clock,
         max_rows: int,
+        hurry_bytes: int = 1 << 20,
         on_snapshot: TakeSnapshot,
         on_ended: Callable[[SubtaskId], None],
         restored: Iterable[Waiting] = (),
@@ -55,17 +58,21 @@ class RunningTask:
         self.subtask, self.chain = subtask, chain
         self.ended = False
         self._inputs = tuple(inputs)
-        self._clock, self._max_rows = clock, max_rows
+        self._clock, self._max_rows, self._hurry_bytes = clock, max_rows, hurry_bytes
         self._on_snapshot, self._on_ended = on_snapshot, on_ended
-        self._aligner = Aligner(channel.id for channel in inputs)
+        self._feedback = tuple(channel for channel in inputs if channel.feedback)
+        forward = [channel for channel in inputs if not channel.feedback]
+        self._aligner = Aligner(channel.id for channel in forward)
         timeless = chain.head.operator.timeless_ports
-        self._valve: Valve[ChannelId] = Valve(channel.id for channel in inputs if channel.port not in timeless)
+        self._valve: Valve[ChannelId] = Valve(channel.id for channel in forward if channel.port not in timeless)
+        self._rounds = HeadRounds(chain.head.description.uid, self._feedback) if self._feedback else None
+        self._marks = PassingMarks(self._inputs)
         self._restored = deque(restored)
         self._cut: Cut | None = None
         self._overtaking = CheckpointId(0)
         """The JobManager has said that barriers of this checkpoint overtake."""
         self._next_input = 0
-        self._open_inputs = len(self._inputs)
+        self._open_inputs = len(forward)
         self._last_barrier = CheckpointId(0)
         self._watermark = MIN_WATERMARK
         self._source = chain.head.operator if isinstance(chain.head.operator, SourceOperator) else None
@@ -98,7 +105,9 @@ class RunningTask:
             rows = self._restored.popleft()
             self.chain.node(rows.operator).receive(rows.frame, rows.port)
             return True
-        return self._read_source(now) if self._source is not None else self._take_element()
+        if self._source is not None:
+            return self._read_source(now)
+        return self._take_element() or self._send_mark(now)
 
     def wait(self, now: float) -> float | None:
         """Seconds until this task wants a step without being told that input, or room for output, came."""
@@ -107,6 +116,8 @@ class RunningTask:
             waits.append(self._held_until - now)
         elif self._source is not None and not self.ended and self._blocked_since is None:
             waits.append(max(0.0, self._source_due - now))
+        if self._looks_for_end and self._rounds is not None and (pause := self._rounds.wait(now)) is not None:
+            waits.append(pause)
         due_us = self.chain.next_processing_time()
         if due_us is not None:
             waits.append(max(0.0, (due_us - self._clock.now_us()) / 1_000_000))
@@ -140,6 +151,11 @@ class RunningTask:
         return result.emitted or result.ended
 
     def _take_element(self) -> bool:
+        for channel in self._feedback:
+            # A loop that makes many rows works them off before it takes in more.
+            if channel.queued_bytes > self._hurry_bytes:
+                self._handle(channel)
+                return True
         count = len(self._inputs)
         blocked = self._aligner.blocked
         for turn in range(count):
@@ -151,6 +167,9 @@ class RunningTask:
         return False
 
     def _handle(self, channel: ReceiveChannel) -> None:
+        if channel.feedback:
+            self._handle_feedback(channel)
+            return
         match channel.take(self._max_rows):
             case Batch(frame):
                 self.chain.head.receive(frame, channel.port)
@@ -160,12 +179,53 @@ class RunningTask:
                 self._apply(self._valve.on_idleness(channel.id, idle))
             case Barrier() as barrier:
                 self._on_barrier(channel, barrier)
+            case LoopMark() as mark:
+                owes_rows = self.chain.next_processing_time() is not None
+                passed = self._marks.on_mark(channel.id, mark, owes_rows=owes_rows)
+                if passed is not None:
+                    self.chain.mark(passed)
             case EndOfInput():
                 self._open_inputs -= 1
                 if channel.id in self._valve:
                     self._apply(self._valve.on_end(channel.id))
-                if not self._open_inputs:
+                if not self._open_inputs and self._rounds is None:
                     self._end()
+
+    # ------------------------------------------------------------ the head of a loop
+
+    @property
+    def _looks_for_end(self) -> bool:
+        """Only what is in the loop is left."""
+        return self._rounds is not None and not self._open_inputs and not self.ended
+
+    def _handle_feedback(self, channel: ReceiveChannel) -> None:
+        """Time, barriers that nobody waits for, and the end have come round from here: they mean nothing."""
+        assert self._rounds is not None
+        match channel.take(self._max_rows):
+            case Batch(frame) if not self.ended:
+                self._rounds.on_rows()
+                self.chain.head.receive(frame, channel.port)
+            case Batch(frame):
+                raise UserError(
+                    "P025",
+                    f"{frame.height} rows were fed back to a loop that is over: an operator in it gives out rows "
+                    "when its input ends",
+                    where=f'operator "{self.chain.head.description.uid}"',
+                    fix="take that operator out of the loop, or out of the way back",
+                )
+            case LoopMark() as mark:
+                if self._rounds.on_mark(channel.id, mark, self._clock.monotonic()):
+                    self._end()
+
+    def _send_mark(self, now: float) -> bool:
+        if not self._looks_for_end or self._rounds is None or self.chain.full:
+            return False
+        mark = self._rounds.next_mark(now)
+        if mark is None:
+            return False
+        dirty = mark.dirty or self.chain.next_processing_time() is not None
+        self.chain.mark(msgspec.structs.replace(mark, dirty=dirty))
+        return True
 
     # ------------------------------------------------------------ time and the end
 
@@ -220,7 +280,10 @@ class RunningTask:
             self._cut.overtake(self.chain.gates)
 
     def overtake(self) -> None:
-        """Once a turn, whether or not outputs have room: a barrier that overtakes does not wait for its place."""
+        """Once a turn, whether or not outputs have room: a barrier that overtakes does not wait for its place.
+
+        It may come to the head of a loop from behind, sent round by another subtask of the head.
+        """
         barrier = self._overtaking_barrier()
         if barrier is None:
             return
@@ -232,9 +295,7 @@ class RunningTask:
             for channel in self._inputs:
                 channel.announced = None
             return
-        passed = [channel for channel in self._inputs if channel.id not in delivered]
-        for channel in passed:
-            channel.capture(barrier.checkpoint)
+        passed = [channel for channel in self._inputs if channel.id not in delivered and not channel.feedback]
         self._begin_cut(msgspec.structs.replace(barrier, overtakes=True), passed)
 
     def settle(self) -> None:
@@ -256,9 +317,13 @@ class RunningTask:
             found.append(Barrier(self._overtaking))
         return max(found, key=lambda barrier: barrier.checkpoint, default=None)
 
-    def _begin_cut(self, barrier: Barrier, recording: Sequence[ReceiveChannel] = ()) -> None:
+    def _begin_cut(self, barrier: Barrier, passed: Sequence[ReceiveChannel] = ()) -> None:
+        """Snapshot and pass the barrier on. It may not have come on the channels in `passed`, nor round a loop."""
         if self._cut is not None:
             self._cut.drop()
+        recording = (*passed, *self._feedback)
+        for channel in recording:
+            channel.capture(barrier.checkpoint)
         snapshots = self.chain.barrier(barrier)
         self._cut = Cut(
             barrier, snapshots, self.counters(), [(each, each.keys) for each in recording], tuple(self._restored)

@@ -162,7 +162,29 @@ def _tallied(stream: DataStream, rows: list[Input], uid: str) -> Answer:
     return ExactRows(answer)
 
 
+def _loop(streams: list[DataStream], inputs: list[list[Input]], width: int) -> Answer:
+    """Each row goes round as often as its value says, and leaves with its turns."""
+    turns = nw.col("value").clip(0) % (4 * width)
+    started = streams[0].with_columns(left=turns, turn=nw.col("value") * 0)
+
+    def body(inside: DataStream) -> tuple[DataStream, DataStream]:
+        again = inside.filter(nw.col("left") > 0)
+        if width > 1:  # else all stays in one task, and subtasks know of each other by their marks alone
+            again = again.key_by(other=nw.col("key") + nw.col("turn"))
+        return again.map(turned, output=started.schema), inside.filter(nw.col("left") <= 0)
+
+    started.iterate(body, uid="loop").write(SinkOutput(), uid="sink")
+    rows = ((key, ts, value, name, 0, max(0, value) % (4 * width)) for key, ts, value, name in inputs[0])
+    return ExactRows(rows)
+
+
+def turned(key: int, ts: int, value: int, name: str, left: int, turn: int) -> tuple[int, int, int, str, int, int]:
+    """For `map` inside a loop: one turn more."""
+    return key, ts, value, name, left - 1, turn + 1
+
+
 PROGRAMS: dict[str, Program] = {
+    "loop": Program(_loop),
     "tumbling": Program(_tumbling),
     "sliding": Program(_sliding),
     "union": Program(_union, sources=2),

@@ -11,6 +11,7 @@ import msgspec
 
 from penstock.checkpoint import journal
 from penstock.exchange import wire
+from penstock.graph.loops import FEEDBACK_PORT
 from penstock.jobmanager.events import (
     AppendJournal,
     Command,
@@ -224,6 +225,8 @@ class Watcher:
 
     def on_report(self, process: "SlotProcess", message: FromSlot | SlotReady) -> None:
         """A slot says something."""
+        if isinstance(message, Running):
+            self._on_running(process)
         if not isinstance(message, Failed):
             return
         self.world.trace(f"{process.process.name}: fails with {message.code}")
@@ -232,6 +235,13 @@ class Watcher:
             self.world.sometimes("failure of an attempt that was replaced")
         elif message.code not in EXPECTED_FAILURES or message.fatal:
             self.violation("failure", f"{process.process.name} failed with {message.code}: {message.reason}")
+
+    def _on_running(self, process: "SlotProcess") -> None:
+        for task in process.slot._tasks:
+            if task._restored:
+                self.world.sometimes("rows in flight restored")
+            if any(rows.port == FEEDBACK_PORT and task._feedback for rows in task._restored):
+                self.world.sometimes("rows of a loop restored")
 
     def on_send(self, sender: str, data: bytes) -> None:
         """A frame leaves a slot."""
@@ -249,6 +259,9 @@ class Watcher:
                 self.on_phase("aligning")
         else:
             self.aligning.pop(name, None)
+        for task in tasks:
+            if task._cut is not None and task._cut.barrier.overtakes:
+                self.world.sometimes("barrier overtook rows")
         if self.aligning and any(task.chain.full for task in tasks):
             self.world.sometimes("back-pressure while aligning")
 
