@@ -62,6 +62,8 @@ SPECS: list[specs.OperatorSpec] = [
     specs.Process(keys=("n",), function=function(Nothing()), output=OUTPUT),
     specs.Retract(keys=("n",)),
     specs.RunningAggregate(keys=("n",), aggregates=(COUNT,), output=OUTPUT),
+    specs.LoopHead(columns=("n",)),
+    specs.LoopTail(head=Uid("loop"), columns=("n",)),
     specs.Join(left_on=("n",), right_on=("n",), how="inner", match=specs.EverMatch(), columns=(), output=OUTPUT),
 ]
 
