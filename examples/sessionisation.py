@@ -1,0 +1,29 @@
+"""Visits of a web site: clicks of a user that are less than half an hour apart, with what happened in each.
+
+`penstock run examples/sessionisation.py` reads JSON lines from `clicks/` and writes Parquet to `visits/`.
+"""
+
+import polars as pl
+
+import penstock as ps
+
+CLICK = {"user": pl.String, "page": pl.String, "ts": pl.Int64}
+
+
+def sessionisation(flow: ps.Flow) -> None:
+    clicks = flow.read(
+        ps.json_lines("clicks", schema=CLICK), event_time="ts", unit="s", max_delay="1m", idle_after="5m", uid="clicks"
+    )
+    visits = (
+        clicks.key_by("user")
+        .window(ps.session("30m"), late_to="late")
+        .agg(
+            clicks=ps.count(),
+            pages=ps.count_distinct("page"),
+            landing=ps.first("page"),
+            exit=ps.last("page"),
+            uid="visits",
+        )
+    )
+    visits.write(ps.parquet("visits"), uid="out")
+    visits.side_output("late").write(ps.json_lines("late-clicks"), uid="late")
