@@ -24,7 +24,20 @@ if TYPE_CHECKING:
         when,
     )
 
-    from penstock.api import DataStream, Flow, KeyedStream, WindowedStream, session, sliding, tumbling
+    from penstock.api import (
+        DataStream,
+        Flow,
+        KeyedStream,
+        WindowAssigner,
+        WindowedStream,
+        count_window,
+        evictor,
+        global_window,
+        session,
+        sliding,
+        trigger,
+        tumbling,
+    )
     from penstock.api.aggregates import (
         MergeableAggregate,
         approx_count_distinct,
@@ -74,7 +87,8 @@ _HOMES = {
         "all_horizontal", "any_horizontal", "coalesce", "col", "concat_str", "lit", "max_horizontal",
         "mean_horizontal", "min_horizontal", "sum_horizontal", "when",
     ),
-    "penstock.api": ("DataStream", "Flow", "KeyedStream", "WindowedStream", "session", "sliding", "tumbling"),
+    "penstock.api": ("DataStream", "Flow", "KeyedStream", "WindowAssigner", "WindowedStream", "count_window",
+        "evictor", "global_window", "session", "sliding", "trigger", "tumbling"),
     "penstock.api.aggregates": (
         "MergeableAggregate", "all", "any", "approx_count_distinct", "collect_list", "count", "count_distinct",
         "first", "last", "max", "max_by", "mean", "min", "min_by", "quantile", "std", "sum", "var",
@@ -108,6 +122,7 @@ __all__ = [
     "ReducingState",
     "UserError",
     "ValueState",
+    "WindowAssigner",
     "WindowedStream",
     "all",
     "all_horizontal",
@@ -123,10 +138,13 @@ __all__ = [
     "concat_str",
     "count",
     "count_distinct",
+    "count_window",
     "csv",
     "discard",
+    "evictor",
     "first",
     "generate",
+    "global_window",
     "interval",
     "items",
     "json_lines",
@@ -153,6 +171,7 @@ __all__ = [
     "sum",
     "sum_horizontal",
     "timestamps",
+    "trigger",
     "ttl",
     "tumbling",
     "uniform",

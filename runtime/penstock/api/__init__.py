@@ -1,12 +1,14 @@
 """What programs are written with: flows, streams, windows, aggregates. Builds a graph, runs nothing."""
 
+from penstock.api import evictors as evictor
+from penstock.api import triggers as trigger
 from penstock.api.aggregates import AggregateCall
 from penstock.api.building import GraphBuilder
 from penstock.api.flows import Flow
 from penstock.api.programs import build, load_program
 from penstock.api.streams import DataStream, KeyedStream
 from penstock.api.windowed import WindowedStream
-from penstock.api.windows import session, sliding, tumbling
+from penstock.api.windows import WindowAssigner, count_window, global_window, session, sliding, tumbling
 
 __all__ = [
     "AggregateCall",
@@ -14,10 +16,15 @@ __all__ = [
     "Flow",
     "GraphBuilder",
     "KeyedStream",
+    "WindowAssigner",
     "WindowedStream",
     "build",
+    "count_window",
+    "evictor",
+    "global_window",
     "load_program",
     "session",
     "sliding",
+    "trigger",
     "tumbling",
 ]

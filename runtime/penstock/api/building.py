@@ -34,6 +34,7 @@ _STATEFUL = (
     specs.Join,
     specs.SessionAggregate,
     specs.LoopHead,
+    specs.BufferedWindow,
 )
 
 

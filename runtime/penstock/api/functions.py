@@ -40,6 +40,11 @@ def per_batch(function: Callable[..., Any], *, name: str, where: str) -> specs.F
     )
 
 
+def instance(thing: object, *, name: str, where: str) -> specs.Function:
+    """An object with methods that a slot calls: a trigger or an assigner of the user's own."""
+    return specs.Function(name=type(thing).__qualname__, pickled=pickling.dump(thing, name=name, where=where))
+
+
 def output_schema(function: Callable[..., Any], output: Any, *, many: bool, name: str, where: str) -> pl.Schema:
     """The columns that a function gives: from `output=`, or from what it is annotated to return."""
     if output is not None:

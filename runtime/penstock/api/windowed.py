@@ -1,17 +1,19 @@
 """Streams that are grouped by window: what `window(...)` gives, and how rows are made of it again."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from penstock.api import buffered, functions, places, row_types, triggers
 from penstock.api import changes as updating
-from penstock.api import places
 from penstock.api.aggregates import AggregateCall
 from penstock.api.building import Options, options_or_columns
+from penstock.api.evictors import EvictorCall
 from penstock.api.times import SideStream, StreamTime
-from penstock.api.windows import Assigner, Duration, Sessions, duration
+from penstock.api.triggers import Trigger, TriggerCall
+from penstock.api.windows import Assigner, CountWindows, Duration, Sessions, duration
 from penstock.model import schemas, specs
 from penstock.model.errors import UserError
 
@@ -36,16 +38,18 @@ def window(
             "P011",
             f"window: {assigner!r} is not a window",
             where=where,
-            fix='window(ps.tumbling("10s")), ps.sliding("10s", every="2s") or ps.session("30s")',
+            fix='ps.tumbling("10s"), ps.sliding("10s", every="2s"), ps.session("30s"), ps.count_window(100), ...',
         )
     lateness_us = duration(allowed_lateness, what="window: allowed_lateness", where=where)
-    event_time = stream._time.for_window(where=where)
-    if event_time is None and (lateness_us or late_to):
+    timeless = isinstance(assigner, specs.GlobalWindow | CountWindows)
+    event_time = stream.event_time if timeless else stream._time.for_window(where=where)
+    if (event_time is None or timeless) and (lateness_us or late_to):
         raise UserError(
             "P021",
-            "window: by the clock no row is ever late, so allowed_lateness and late_to have no meaning",
+            "window: by the clock, and in windows without an end, no row is ever late: allowed_lateness and late_to "
+            "have no meaning",
             where=where,
-            fix='leave them out, or read the stream with event_time="column"',
+            fix='leave them out, or use windows of event time: event_time="column"',
         )
     if lateness_us < 0 or late_to == "":
         raise UserError(
@@ -58,7 +62,7 @@ def window(
 
 
 class WindowedStream:
-    """Rows of a stream grouped by window, and by key if it has one. `agg` makes rows of it again."""
+    """Rows of a stream grouped by window, and by key if it has one. `agg`, `reduce`, `apply` make rows of it again."""
 
     def __init__(
         self,
@@ -68,10 +72,76 @@ class WindowedStream:
         event_time: specs.EventTime | None,
         lateness_us: int = 0,
         late_to: str = "",
+        trigger: TriggerCall | None = None,
+        evictor: EvictorCall | None = None,
     ) -> None:
         self._stream, self._keys = stream, keys
         self._assigner, self._event_time = assigner, event_time
         self._lateness_us, self._late_to = lateness_us, late_to
+        self._trigger, self._evictor = trigger, evictor
+
+    def trigger(self, trigger: TriggerCall | Trigger) -> "WindowedStream":
+        """When windows fire: `ps.trigger.count(1000)`, `ps.trigger.every("10s")`, or one of your own."""
+        return self._with(triggers.as_call(trigger, where=places.caller()), self._evictor)
+
+    def evict(self, evictor: EvictorCall) -> "WindowedStream":
+        """Which rows a window keeps when it fires: `ps.evictor.count(100)`."""
+        if not isinstance(evictor, EvictorCall):
+            raise UserError(
+                "P026", f"evict: {evictor!r} is not an evictor", where=places.caller(), fix="ps.evictor.count(100)"
+            )
+        return self._with(self._trigger, evictor)
+
+    def _with(self, trigger: TriggerCall | None, evictor: EvictorCall | None) -> "WindowedStream":
+        return WindowedStream(
+            self._stream,
+            self._keys,
+            self._assigner,
+            self._event_time,
+            self._lateness_us,
+            self._late_to,
+            trigger,
+            evictor,
+        )
+
+    def reduce(
+        self,
+        function: Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]],
+        *,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> "DataStream":
+        """One row per key and window: `function` makes one row of two, as often as needed.
+
+        Rows are dicts of the stream's columns; the result has the same columns, the keys in front, and the window's.
+        """
+        where = places.caller()
+        options = Options(uid=uid, name=name, parallelism=parallelism)
+        called = functions.per_batch(function, name=name or uid or "reduce", where=where)
+        columns = {name: kind for name, kind in self._stream.schema.items() if name not in self._keys}
+        return buffered.add(self, columns, options, where=where, verb="reduce", reduce=called)
+
+    def apply(
+        self,
+        function: Callable[..., pl.DataFrame],
+        *,
+        output: Any,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> "DataStream":
+        """Any number of rows per key and window: `function` gets all rows of a window as a Polars DataFrame.
+
+        With a second parameter it gets the window too: `window.key`, `window.start`, `window.end`. The result has the
+        keys, `window_start`, `window_end` and the columns of `output`. A window that fires several times gives its
+        rows each time. To work on aggregates instead of rows, use `agg(...)` and `map_batches` on its result.
+        """
+        where = places.caller()
+        options = Options(uid=uid, name=name, parallelism=parallelism)
+        called = functions.per_batch(function, name=name or uid or "apply", where=where)
+        columns = dict(row_types.schema_of(output, where=where))
+        return buffered.add(self, columns, options, where=where, verb="apply", apply=called)
 
     def agg(
         self,
@@ -106,6 +176,9 @@ class WindowedStream:
                 raise _taken(column, where)
             aggregate, schema[column] = call.resolve(column, self._stream.schema, where=where)
             resolved.append(aggregate)
+        if self._keeps_rows:
+            made = {column: schema[column] for column in calls}
+            return buffered.add(self, made, options, where=where, verb="window", aggregates=tuple(resolved))
         if not self._keys:
             options = self._single(options, where)
         return self._stream._add(
@@ -118,6 +191,13 @@ class WindowedStream:
             sides=self._sides,
             changes=self._changes,
         )
+
+    @property
+    def _keeps_rows(self) -> bool:
+        """Whether partial results are not enough."""
+        mergeable = isinstance(self._assigner, specs.Tumbling | specs.Sliding | Sessions)
+        only_at_the_end = self._trigger is None or self._trigger.spec == specs.Trigger()
+        return not mergeable or not only_at_the_end or self._evictor is not None
 
     def _aggregate_spec(
         self, aggregates: tuple[specs.Aggregate, ...], output: pl.Schema, where: str
@@ -133,6 +213,7 @@ class WindowedStream:
                 late_to=self._late_to,
                 output=schemas.fields(output),
             )
+        assert isinstance(self._assigner, specs.Tumbling | specs.Sliding), "other windows keep their rows"
         return specs.WindowAggregate(
             keys=self._keys,
             assigner=self._assigner,
@@ -154,6 +235,8 @@ class WindowedStream:
 
     def _key_and_window_columns(self, where: str) -> dict[str, pl.DataType]:
         columns = {key: self._stream.schema[key] for key in self._keys}
+        if isinstance(self._assigner, specs.GlobalWindow | CountWindows):
+            return columns
         time_type: pl.DataType = pl.Datetime("us")
         if self._event_time is not None:
             time_type = self._stream.schema[self._event_time.column]
@@ -164,6 +247,12 @@ class WindowedStream:
         return columns
 
     def _time_of_results(self, schema: Mapping[str, pl.DataType]) -> StreamTime:
+        if isinstance(self._assigner, specs.GlobalWindow | CountWindows):
+            return StreamTime(
+                kind="none",
+                lost="results of a window without an end have no time",
+                keep="aggregate with ps.max of the event time, and write or read the results from there",
+            )
         if self._event_time is None:
             return self._stream._time
         # A result belongs to its window, so its time is the last moment of it: with the end itself, a window of

@@ -66,7 +66,48 @@ class Sessions:
         return specs.Expression(name=name, text=text(expr), polars=made.polars)
 
 
-Assigner = Tumbling | Sliding | Sessions
+@dataclass(frozen=True, slots=True)
+class CountWindows:
+    """Windows of a number of rows."""
+
+    rows: int
+    every: int | None = None
+
+
+class WindowAssigner:
+    """Windows of your own: subclass it, and give an object to `.window(...)`. Called for whole batches.
+
+    `assign` gives each row the window that it is in, as columns `start` and `end`: Datetime, or microseconds since
+    1970. Lists put a row into several windows, null into none. It must give the same for the same row every time.
+    """
+
+    def assign(self, rows: pl.DataFrame, times: pl.Series) -> pl.DataFrame:
+        """Columns `start` and `end`, one entry for each row; `times` are the rows' event times."""
+        raise NotImplementedError(type(self).__name__)
+
+
+def global_window() -> specs.GlobalWindow:
+    """All rows of a key in one window, which never ends by itself: `.trigger(...)` says when it fires.
+
+    Its results have no `window_start` and `window_end`.
+    """
+    return specs.GlobalWindow()
+
+
+def count_window(rows: int, *, every: int | None = None) -> CountWindows:
+    """Windows of `rows` rows of a key; with `every`, the last `rows` rows after each `every` rows.
+
+    Rows that do not fill a window when the input ends give no result. Results have no `window_start` and `window_end`.
+    """
+    if not all(isinstance(number, int) and number >= 1 for number in (rows, every or 1)):
+        raise UserError(
+            "P026", f"count_window: {rows!r}, every={every!r} are not numbers of rows", where=places.caller(),
+            fix="ps.count_window(100, every=10)",
+        )  # fmt: skip
+    return CountWindows(rows, every)
+
+
+Assigner = Tumbling | Sliding | Sessions | CountWindows | WindowAssigner | specs.GlobalWindow
 """What `window` takes."""
 
 

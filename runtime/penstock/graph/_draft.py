@@ -8,6 +8,7 @@ from penstock.model.changes import CHANGE
 from penstock.model.ids import Uid
 from penstock.model.specs import (
     MAIN_OUTPUT,
+    BufferedWindow,
     Forward,
     Hash,
     Operator,
@@ -83,7 +84,7 @@ def draft(logical: LogicalGraph, *, parallelism: int) -> Draft:
     return Draft(nodes)
 
 
-_WITHOUT_KEY_IN_ONE = (WindowAggregate, SessionAggregate, RunningAggregate, Retract)
+_WITHOUT_KEY_IN_ONE = (WindowAggregate, SessionAggregate, BufferedWindow, RunningAggregate, Retract)
 
 
 def _is_global(operator: Operator) -> bool:

@@ -77,6 +77,8 @@ def _lines(spec: specs.OperatorSpec) -> list[str]:
             return [f"combine {_window(spec)}"]
         case specs.WindowAggregate():
             return [f"{'merge' if spec.input_is_partial else 'aggregate'} {_window(spec)}{_lateness(spec)}"]
+        case specs.BufferedWindow():
+            return [_buffered(spec)]
         case specs.SessionAggregate():
             return [f"aggregate {_window(spec)}{_lateness(spec)}"]
 
@@ -97,8 +99,25 @@ def _window(spec: specs.WindowAggregate | specs.Combine | specs.SessionAggregate
     return f"{', '.join(map(_aggregate, spec.aggregates))} in {shape}{keys}"
 
 
-def _shape(assigner: specs.Tumbling | specs.Sliding) -> str:
+def _buffered(spec: specs.BufferedWindow) -> str:
+    function = spec.reduce or spec.apply
+    verb = "reduce" if spec.reduce else "apply"
+    what = f"{verb} {function.name}" if function else f"aggregate {', '.join(map(_aggregate, spec.aggregates))}"
+    keys = f" by {', '.join(spec.keys)}" if spec.keys else ""
+    evicted = f", evicting by {spec.evictor.kind}" if spec.evictor else ""
+    return f"{what} in {_shape(spec.assigner)}{keys}, fired by {spec.trigger.kind}{evicted}"
+
+
+def _shape(
+    assigner: specs.Tumbling | specs.Sliding | specs.GlobalWindow | specs.SessionWindow | specs.CustomWindow,
+) -> str:
     match assigner:
+        case specs.GlobalWindow():
+            return "one window"
+        case specs.SessionWindow(gap=gap, gap_us=gap_us):
+            return f"sessions {gap.text if gap else format_duration(gap_us)} apart"
+        case specs.CustomWindow(function=function):
+            return f"windows of {function.name}"
         case specs.Tumbling(size_us=size):
             return f"tumbling {format_duration(size)}"
         case specs.Sliding(size_us=size, slide_us=slide):

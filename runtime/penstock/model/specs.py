@@ -222,6 +222,71 @@ class SessionAggregate(Spec, frozen=True, kw_only=True):
     output: Schema
 
 
+class GlobalWindow(Spec, frozen=True, kw_only=True):
+    """One window for all rows of a key; it ends with the input."""
+
+
+class SessionWindow(Spec, frozen=True, kw_only=True):
+    """Windows that end when no row came for a while."""
+
+    gap_us: int = 0
+    gap: Expression | None = None
+
+
+class CustomWindow(Spec, frozen=True, kw_only=True):
+    """A user's `WindowAssigner`."""
+
+    function: Function
+
+
+class Trigger(msgspec.Struct, frozen=True, kw_only=True):
+    """When a window fires."""
+
+    kind: str = "event_time"
+    """event_time | processing_time | count | every | delta | custom."""
+    count: int = 0
+    interval_us: int = 0
+    clock: bool = False
+    """For every: by the clock."""
+    input: Expression | None = None
+    """For delta: what is compared with its value when the window fired last."""
+    threshold: float = 0.0
+    function: Function | None = None
+    purging: bool = False
+    """Rows are forgotten when they have been fired."""
+
+
+class Evictor(msgspec.Struct, frozen=True, kw_only=True):
+    """Which rows a window keeps when it fires."""
+
+    kind: str
+    """count | time | where."""
+    count: int = 0
+    size_us: int = 0
+    keep: Expression | None = None
+    after: bool = False
+    """Only after the function has seen them."""
+
+
+class BufferedWindow(Spec, frozen=True, kw_only=True):
+    """Windows that keep their rows: for triggers, evictors and functions that need all of them."""
+
+    keys: tuple[str, ...]
+    assigner: Tumbling | Sliding | GlobalWindow | SessionWindow | CustomWindow
+    trigger: Trigger
+    evictor: Evictor | None = None
+    aggregates: tuple[Aggregate, ...] = ()
+    reduce: Function | None = None
+    apply: Function | None = None
+    """One of the three."""
+    event_time: EventTime | None
+    allowed_lateness_us: int = 0
+    late_to: str = ""
+    updating: bool = False
+    """A window that fires again updates its result; else each firing gives results of its own."""
+    output: Schema
+
+
 class Combine(Spec, frozen=True, kw_only=True):
     """Stateless pre-aggregation before an exchange: partial columns per (key, pane); empty at a barrier."""
 
@@ -372,6 +437,7 @@ OperatorSpec = (
     Source | Sink | Select | WithColumns | Filter | Explode | Fused | Union | Map | MapBatches
     | WindowAggregate | Combine | Process | Retract | RunningAggregate | SessionAggregate | Join
     | LoopHead | LoopTail
+    | BufferedWindow
 )  # fmt: skip
 
 

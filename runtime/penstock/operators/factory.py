@@ -8,6 +8,7 @@ from penstock.connectors import registry
 from penstock.model import specs
 from penstock.model.errors import UserError
 from penstock.operators.base import Operator, OperatorContext
+from penstock.operators.buffered_windows import BufferedWindows
 from penstock.operators.changes import Retract
 from penstock.operators.combine import Combine
 from penstock.operators.expressions import Expressions, Union
@@ -46,6 +47,8 @@ def make_operator(description: specs.Operator, context: OperatorContext) -> Oper
             return WindowAggregate(spec)
         case specs.SessionAggregate() as spec:
             return SessionAggregate(spec)
+        case specs.BufferedWindow() as spec:
+            return BufferedWindows(spec, lambda function: load_function(function, context))
         case specs.Combine() as spec:
             return Combine(spec)
         case specs.RunningAggregate() as spec:

@@ -4,11 +4,16 @@ A row (or a session, which is the same thing grown) covers `[start, end)`. Those
 one session, also over others between them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from polars.exceptions import PolarsError
+
+from penstock.model import specs
+from penstock.model.errors import UserError
+from penstock.operators.expressions import Column, expression_error
 
 _TIME = "__starts"
 
@@ -29,6 +34,29 @@ def session_numbers(frame: pl.DataFrame, keys: Sequence[str], starts: Times, end
     numbers = np.empty(frame.height, np.uint32)
     numbers[order] = np.cumsum(begins) - 1
     return numbers
+
+
+def session_gaps(gap_us: int, gap: specs.Expression | None, uid: str) -> Callable[[pl.DataFrame], Times | int]:
+    """How long each row keeps its session open; a row that does not say is an error that names the expression."""
+    if gap is None:
+        return lambda frame: gap_us
+    column = Column.of(gap)
+
+    def gaps_of(frame: pl.DataFrame) -> Times:
+        try:
+            gaps = frame.select(column.expression).to_series()
+        except PolarsError as error:
+            raise expression_error(error, frame, [column], uid) from error
+        if wrong := gaps.null_count() + int((gaps <= 0).sum()):
+            raise UserError(
+                "R007",
+                f'{wrong} of {len(gaps)} rows have no session gap: "{column.text}" is null or not above zero',
+                where=f'operator "{uid}"',
+                fix="filter such rows out before the window, or give the gap a default with fill_null",
+            )
+        return gaps.to_numpy()
+
+    return gaps_of
 
 
 def _order(frame: pl.DataFrame, keys: Sequence[str], starts: Times) -> npt.NDArray[np.intp]:

@@ -16,21 +16,18 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from polars.exceptions import PolarsError
 
 from penstock.model import specs
 from penstock.model.changes import CHANGE, DELETE, INSERT, UPDATE
 from penstock.model.clocks import MAX_WATERMARK, MIN_WATERMARK
-from penstock.model.errors import UserError
 from penstock.model.handles import Redistribution
 from penstock.model.ids import CheckpointId
 from penstock.model.schemas import polars_schema
 from penstock.operators.aggregate_parts import TIME
 from penstock.operators.aggregates import Aggregation
 from penstock.operators.base import Operator, OperatorContext, Output, Section, Snapshot
-from penstock.operators.expressions import Column, expression_error
 from penstock.operators.panes import event_times, time_column
-from penstock.operators.session_numbers import Times, session_numbers
+from penstock.operators.session_numbers import Times, session_gaps, session_numbers
 from penstock.operators.window_progress import progress_section, restored_progress
 from penstock.state.bins import Fold
 from penstock.state.key_groups import KEY_GROUP, group_range, sort_by_group
@@ -53,7 +50,6 @@ class SessionAggregate(Operator):
         self._spec = spec
         self._keys = list(spec.keys)
         self._lateness = spec.allowed_lateness_us
-        self._gap = Column.of(spec.gap) if spec.gap is not None else None
         self._by_key = Aggregation(spec.keys, spec.aggregates)
         self._by_session = Aggregation([_SESSION], spec.aggregates)
         self._types = polars_schema(spec.output)
@@ -68,6 +64,7 @@ class SessionAggregate(Operator):
     def open(self, context: OperatorContext, output: Output) -> None:
         """Remember where it runs."""
         super().open(context, output)
+        self._gaps = session_gaps(self._spec.gap_us, self._spec.gap, context.uid)
         self._own_groups = group_range(context.subtask.index, context.parallelism, context.max_parallelism)
 
     # ------------------------------------------------------------ rows in
@@ -99,22 +96,6 @@ class SessionAggregate(Operator):
             return event_times(frame, self._spec.event_time, self.context.uid)
         # The clock may jump back; a session that has fired stays as it is.
         return np.full(frame.height, max(self.context.clock.now_us(), self._watermark + 1), np.int64)
-
-    def _gaps(self, frame: pl.DataFrame) -> Times | int:
-        if self._gap is None:
-            return self._spec.gap_us
-        try:
-            gaps = frame.select(self._gap.expression).to_series()
-        except PolarsError as error:
-            raise expression_error(error, frame, [self._gap], self.context.uid) from error
-        if wrong := gaps.null_count() + int((gaps <= 0).sum()):
-            raise UserError(
-                "R007",
-                f'{wrong} of {len(gaps)} rows have no session gap: "{self._gap.text}" is null or not above zero',
-                where=f'operator "{self.context.uid}"',
-                fix="filter such rows out before the window, or give the gap a default with fill_null",
-            )
-        return gaps.to_numpy()
 
     def _without_late(self, frame: pl.DataFrame, rows: pl.DataFrame, ends: Times) -> pl.DataFrame:
         """Rows whose session would be gone already leave by the side output. Every waiting row has been settled."""
