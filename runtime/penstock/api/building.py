@@ -32,6 +32,9 @@ _STATEFUL = (
     specs.Retract,
     specs.RunningAggregate,
     specs.Join,
+    specs.CoGroup,
+    specs.Deduplicate,
+    specs.TopN,
     specs.SessionAggregate,
     specs.LoopHead,
 )
