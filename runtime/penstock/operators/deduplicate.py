@@ -19,7 +19,7 @@ from penstock.model.clocks import MAX_WATERMARK, MIN_WATERMARK
 from penstock.model.ids import CheckpointId
 from penstock.model.specs import Deduplicate
 from penstock.operators import keyed_rows
-from penstock.operators.base import FilesSection, Operator, OperatorContext, Output, Section, Snapshot
+from penstock.operators.base import Operator, OperatorContext, Output, Snapshot
 from penstock.operators.expiry import Expiry
 from penstock.operators.join_rows import progress_section, restored_progress
 from penstock.operators.panes import event_times
@@ -133,10 +133,7 @@ class DeduplicateOperator(Operator):
         parts = [keyed_rows.snapshot(SEEN, self._seen, groups), keyed_rows.snapshot(WAITING, self._waiting, groups)]
         progress = progress_section(self._watermark, self.context)
 
-        def sections() -> Sequence[Section | FilesSection]:
-            return [progress, *(section for part in parts for section in part())]
-
-        return sections
+        return lambda: [progress, *(section for part in parts for section in part())]
 
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
         """Take what belongs to own keys."""
