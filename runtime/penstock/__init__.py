@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from penstock.api.aggregates import max_ as max
     from penstock.api.aggregates import min_ as min
     from penstock.api.aggregates import sum_ as sum
-    from penstock.api.joins import as_of, interval
+    from penstock.api.joins import as_of, interval, lookup
     from penstock.connectors import (
         choice,
         collect,
@@ -93,7 +93,7 @@ _HOMES = {
         "MergeableAggregate", "all", "any", "approx_count_distinct", "collect_list", "count", "count_distinct",
         "first", "last", "max", "max_by", "mean", "min", "min_by", "quantile", "std", "sum", "var",
     ),
-    "penstock.api.joins": ("as_of", "interval"),
+    "penstock.api.joins": ("as_of", "interval", "lookup"),
     "penstock.connectors": (
         "choice", "collect", "csv", "discard", "generate", "items", "json_lines", "nexmark", "now", "parquet",
         "print", "sequence", "socket_lines", "timestamps", "uniform",
@@ -150,6 +150,7 @@ __all__ = [
     "json_lines",
     "last",
     "lit",
+    "lookup",
     "max",
     "max_by",
     "max_horizontal",

@@ -1,13 +1,13 @@
 """Joins: what `left.join(right, ...)` asks for, checked and turned into the operator that does it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from penstock.api import changes as updating
-from penstock.api import checks, places, relations
+from penstock.api import checks, functions, places, relations, row_types
 from penstock.api.building import Options
 from penstock.api.times import StreamTime
 from penstock.api.windows import Duration, duration
@@ -65,11 +65,60 @@ class JoinRequest:
     suffix: str = "_right"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookupTable:
+    """What `ps.lookup` gives: a function that knows more about keys."""
+
+    function: Callable[..., Any]
+    output: Any
+    per_batch: bool
+    capacity: int
+    cache_us: int | None
+    cache_rows: int
+
+
+def lookup(
+    function: Callable[..., Any],
+    *,
+    output: Any = None,
+    per: str = "key",
+    capacity: int = 16,
+    cache: Duration | None = None,
+    cache_rows: int = 100_000,
+) -> LookupTable:
+    """Something to join with that answers when it is asked: `orders.join(ps.lookup(customer, output=...), on="id")`.
+
+    The function gets the values of the key columns and gives a row of the columns of `output`, or None; it may be
+    `async`. It is asked about up to `capacity` keys at once, and once for each key of a batch. With `per="batch"` it
+    gets a frame of keys instead, and gives a frame of keys and columns. Answers are remembered for `cache` (for ever,
+    if it is left out), `cache_rows` of them at most. Rows stay in order.
+    """
+    where = places.caller()
+    if per not in ("key", "batch") or capacity < 1 or cache_rows < 1:
+        raise UserError(
+            "P031",
+            f"lookup: per={per!r}, capacity={capacity}, cache_rows={cache_rows}",
+            where=where,
+            fix='per is "key" or "batch"; capacity and cache_rows are 1 or more',
+        )
+    cache_us = None if cache is None else duration(cache, what="lookup: cache", where=where)
+    return LookupTable(
+        function=function,
+        output=output,
+        per_batch=per == "batch",
+        capacity=capacity,
+        cache_us=cache_us,
+        cache_rows=cache_rows,
+    )
+
+
 def join(
-    left: "DataStream", right: "DataStream", request: JoinRequest, options: Options, *, where: str
+    left: "DataStream", right: "DataStream | LookupTable", request: JoinRequest, options: Options, *, where: str
 ) -> "DataStream":
     """The stream of the join's results."""
     _require_how(request.how, where)
+    if isinstance(right, LookupTable):
+        return _lookup_join(left, right, request, options, where)
     if left._builder is not right._builder:
         raise UserError(
             "P031", "join: the streams belong to different flows", where=where, fix="read both from the same flow"
@@ -112,6 +161,96 @@ def join(
         others=(sides[1],),
         changes=changes,
         takes_changes=isinstance(match, specs.EverMatch),
+    )
+
+
+def _lookup_join(
+    left: "DataStream", table: LookupTable, request: JoinRequest, options: Options, where: str
+) -> "DataStream":
+    _only(request.how, ("inner", "left"), "a join with a lookup", where)
+    if request.within is not None or request.ttl is not None or request.keys.on is None:
+        raise UserError(
+            "P031",
+            "join: a lookup is asked when a row comes; it has keys, and neither time nor columns of its own",
+            where=where,
+            fix='join(ps.lookup(...), on="id"), without within=, ttl=, left_on= and right_on=',
+        )
+    on = _names(request.keys.on)
+    checks.require_columns(on, left.schema, what="join", where=where)
+    checks.require_hashable(on, left.schema, where=where)
+    name = left._builder.next_name("join", options)
+    called = functions.per_batch(table.function, name=name, where=where)
+    made = functions.output_schema(table.function, table.output, many=False, name=name, where=where)
+    made = pl.Schema({column: kind for column, kind in made.items() if column not in on})
+    right = pl.Schema({**{key: left.schema[key] for key in on}, **made})
+    columns = _columns(left.schema, right, on, on, request, where)
+    schema = pl.Schema({column.name: _type_of(column, left.schema, right) for column in columns})
+    spec = specs.Lookup(
+        on=on,
+        how=request.how,
+        columns=tuple(columns),
+        function=called,
+        per_batch=table.per_batch,
+        made=schemas.fields(made),
+        capacity=table.capacity,
+        cache_rows=table.cache_rows,
+        cache_us=table.cache_us,
+        output=schemas.fields(schema),
+    )
+    return left._add("join", spec, schema, options, where=where, default_name=called.name)
+
+
+def co_group(
+    left: "DataStream",
+    right: "DataStream",
+    function: Callable[..., Any],
+    output: Any,
+    request: JoinRequest,
+    options: Options,
+    *,
+    where: str,
+) -> "DataStream":
+    """A function over the rows of both sides of a key in a window."""
+    if not isinstance(request.within, specs.Tumbling | specs.Sliding):
+        raise UserError("P031", "co_group: within= is not a window", where=where, fix='within=ps.tumbling("10s")')
+    left_on, right_on = _keys(left, right, request.keys, where)
+    left_time, right_time = _time(left, "left", where), _time(right, "right", where)
+    called = functions.per_batch(function, name=left._builder.next_name("co_group", options), where=where)
+    made = row_types.schema_of(output, where=where)
+    schema = dict(made)
+    for name in WINDOW_COLUMNS:
+        if name in schema:
+            raise _taken(name, where)
+        schema[name] = left.schema[left_time.column]
+    join = specs.Join(
+        left_on=left_on,
+        right_on=right_on,
+        how="full",
+        match=specs.WindowMatch(assigner=request.within),
+        columns=(),
+        left_time=left_time,
+        right_time=right_time,
+        output=schemas.fields(schema),
+    )
+    spec = specs.CoGroup(
+        join=join,
+        left=schemas.fields(left.schema),
+        right=schemas.fields(right.schema),
+        function=called,
+        made=schemas.fields(made),
+        output=join.output,
+    )
+    sides = _spread(left, right, left_on, right_on, join.match)
+    time = _time_of_results(left, right, (), "full", join.match, where)
+    return sides[0]._add(
+        "co_group",
+        spec,
+        pl.Schema(schema),
+        options,
+        where=where,
+        time=time,
+        others=(sides[1],),
+        default_name=called.name,
     )
 
 

@@ -1,7 +1,7 @@
-"""Relations over a whole stream, not a window: running aggregates. Their results update earlier ones."""
+"""Relations of a stream's rows: running aggregates, unions, deduplication, the first rows in an order."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -73,6 +73,137 @@ def running(
     )
     changes = specs.Changes(keys=keys)
     return stream._add("agg", spec, pl.Schema(schema), options, where=where, time=time, changes=changes)
+
+
+def deduplicate(
+    stream: "DataStream",
+    columns: Sequence[str],
+    keep: str,
+    by: str,
+    ttl: Duration | None,
+    options: Options,
+    *,
+    where: str,
+) -> "DataStream":
+    """One row per key."""
+    keys = tuple(dict.fromkeys(columns)) or key_columns(stream)
+    if keep not in ("first", "last") or by not in ("arrival", "event_time") or not keys:
+        raise UserError(
+            "P020",
+            f"deduplicate: columns={list(keys)}, keep={keep!r}, by={by!r}",
+            where=where,
+            fix='deduplicate("id", keep="first" or "last", by="arrival" or "event_time")',
+        )
+    checks.require_columns(keys, stream.schema, what="deduplicate", where=where)
+    checks.require_hashable(keys, stream.schema, where=where)
+    if by == "event_time" and stream.event_time is None:
+        raise UserError(
+            "P021",
+            f"deduplicate: the stream has no event time: {stream._time.lost or 'it was read without one'}",
+            where=where,
+            fix=stream._time.keep or 'read it with event_time="column", or deduplicate by="arrival"',
+        )
+    spec = specs.Deduplicate(
+        keys=keys,
+        keep=keep,
+        by_event_time=by == "event_time",
+        event_time=stream.event_time,
+        ttl=time_to_live(stream, ttl, what="deduplicate", where=where),
+    )
+    if stream.changes is not None:
+        raise updating.refused("deduplicate", stream.changes, where)
+    changes = specs.Changes(keys=keys) if keep == "last" else None
+    keyed = stream._spread(specs.Hash(keys=keys))
+    return keyed._add("deduplicate", spec, stream.schema, options, where=where, changes=changes)
+
+
+def distinct(
+    stream: "DataStream", columns: Sequence[str], ttl: Duration | None, options: Options, *, where: str
+) -> "DataStream":
+    """Rows that did not come before."""
+    checks.require_columns(columns, stream.schema, what="distinct", where=where)
+    chosen = stream.select(*columns) if columns else stream
+    return deduplicate(chosen, chosen.columns, "first", "arrival", ttl, options, where=where)
+
+
+@dataclass(frozen=True, slots=True)
+class TopNRequest:
+    """What the user wrote."""
+
+    n: int
+    by: str | Sequence[str]
+    descending: bool | Sequence[bool]
+    rank: str | None
+    within: specs.Tumbling | specs.Sliding | None
+    ttl: Duration | None
+
+
+def top_n(stream: "DataStream", request: TopNRequest, options: Options, *, where: str) -> "DataStream":
+    """The first rows of each key."""
+    by = (request.by,) if isinstance(request.by, str) else tuple(request.by)
+    falling = request.descending
+    descending = (falling,) * len(by) if isinstance(falling, bool) else tuple(falling)
+    if not isinstance(request.n, int) or request.n < 1 or not by or len(by) != len(descending):
+        raise UserError(
+            "P020",
+            f"top_n: n={request.n!r}, by={list(by)}, descending={list(descending)}",
+            where=where,
+            fix='top_n(10, by="price"): n from 1 on, and descending for each column of by',
+        )
+    checks.require_columns(by, stream.schema, what="top_n", where=where)
+    keys, schema, time = key_columns(stream), dict(stream.schema), stream._time
+    window = request.within
+    if window is not None:
+        if not isinstance(window, specs.Tumbling | specs.Sliding) or request.ttl is not None:
+            raise UserError(
+                "P020",
+                "top_n: within= is a tumbling or sliding window, and has no ttl=",
+                where=where,
+                fix='top_n(10, by="price", within=ps.tumbling("10s"))',
+            )
+        if stream.event_time is None:
+            raise UserError(
+                "P021",
+                f"top_n: the stream has no event time: {stream._time.lost or 'it was read without one'}",
+                where=where,
+                fix=stream._time.keep or 'read it with event_time="column"',
+            )
+    added: dict[str, pl.DataType] = {}
+    if window is not None and stream.event_time is not None:
+        added |= dict.fromkeys(("window_start", "window_end"), schema[stream.event_time.column])
+        ended = specs.EventTime(column="window_end", unit=stream.event_time.unit, offset_us=-1)
+        time = replace(stream._time, event_time=ended)
+    if request.rank is not None:
+        added[request.rank] = pl.Int64()
+    for column in added:
+        if column in schema:
+            raise UserError(
+                "P020",
+                f'top_n: there is a column "{column}" already',
+                where=where,
+                fix="rename it with select before, or give the rank another name",
+            )
+    schema |= added
+    changes = None
+    if window is None:
+        by_rank = specs.Changes(keys=(*keys, request.rank)) if request.rank is not None else None
+        changes = by_rank or specs.Changes(keys=None, updates=False)
+    if stream.changes is not None:
+        raise updating.refused("top_n", stream.changes, where)
+    if not keys:
+        options = single(options, "top_n without a key", where)
+    spec = specs.TopN(
+        keys=keys,
+        n=request.n,
+        by=by,
+        descending=descending,
+        rank=request.rank,
+        within=window,
+        event_time=stream.event_time if window is not None else None,
+        ttl=time_to_live(stream, request.ttl, what="top_n", where=where),
+        output=schemas.fields(updating.wire_schema(pl.Schema(schema), changes)),
+    )
+    return stream._add("top_n", spec, pl.Schema(schema), options, where=where, time=time, changes=changes)
 
 
 def key_columns(stream: "DataStream") -> tuple[str, ...]:

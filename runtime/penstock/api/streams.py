@@ -1,6 +1,6 @@
 """Streams: what a program is written with. Each verb checks, adds an operator to the graph, and runs nothing."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
 import polars as pl
@@ -215,7 +215,7 @@ class DataStream:
 
     def join(
         self,
-        other: "DataStream",
+        other: "DataStream | joins.LookupTable",
         *,
         on: joins.On | None = None,
         left_on: joins.On | None = None,
@@ -231,7 +231,8 @@ class DataStream:
         `how`: inner, left, right, full, semi (rows with a match) or anti (rows without). `within` says which rows
         match in time: `ps.tumbling("10s")` those of the same window, `ps.interval("-5s", "5s")` those that are near,
         `ps.as_of()` the version that was valid. Without it rows match whenever they come, and are remembered for
-        `ttl`, or for ever. `left.join(right.broadcast(), ...)` keeps all of the right side in every subtask.
+        `ttl`, or for ever. `left.join(right.broadcast(), ...)` keeps all of the right side in every subtask;
+        `left.join(ps.lookup(function, ...), ...)` asks a function.
 
         A null key equals nothing. Columns that both sides have get the `suffix` on the right; a key that both call the
         same comes once.
@@ -257,6 +258,66 @@ class DataStream:
         keys, within = joins.Keys(on, left_on, right_on), joins.interval(lower, upper)
         request = joins.JoinRequest(keys=keys, how=how, within=within, suffix=suffix)
         return joins.join(self, other, request, Options(**options), where=places.caller())
+
+    def co_group(
+        self,
+        other: "DataStream",
+        function: Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame],
+        *,
+        within: specs.Tumbling | specs.Sliding,
+        output: Any,
+        on: joins.On | None = None,
+        left_on: joins.On | None = None,
+        right_on: joins.On | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> "DataStream":
+        """Call a function with all rows of a key in a window: a frame of this stream's and one of the other's.
+
+        Either may be empty. Columns of the result: those of `output`, `window_start` and `window_end`.
+        """
+        keys = joins.Keys(on, left_on, right_on)
+        request = joins.JoinRequest(keys=keys, how="full", within=within)
+        return joins.co_group(self, other, function, output, request, Options(**options), where=places.caller())
+
+    def deduplicate(
+        self,
+        *columns: str,
+        keep: str = "first",
+        by: str = "arrival",
+        ttl: Duration | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> "DataStream":
+        """Of the rows with equal `columns` (after `key_by`: equal keys) the first, or the last.
+
+        `keep="first"` lets a row pass when its key is new; with `by="event_time"` the earliest one passes, when the
+        watermark says that none before it can come. `keep="last"` updates: each row replaces the one before of its
+        key, with `by="event_time"` unless that is later. A key is remembered for `ttl` after the row, or for ever.
+        """
+        return relations.deduplicate(self, columns, keep, by, ttl, Options(**options), where=places.caller())
+
+    def distinct(self, *columns: str, ttl: Duration | None = None, **options: Unpack[OperatorOptions]) -> "DataStream":
+        """Rows that did not come before: only these columns, or all."""
+        return relations.distinct(self, columns, ttl, Options(**options), where=places.caller())
+
+    def top_n(
+        self,
+        n: int,
+        *,
+        by: str | Sequence[str],
+        descending: bool | Sequence[bool] = True,
+        rank: str | None = None,
+        within: specs.Tumbling | specs.Sliding | None = None,
+        ttl: Duration | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> "DataStream":
+        """The first `n` rows (of each key, after `key_by`) in the order of `by`; of equal rows the earlier one.
+
+        `within=ps.tumbling("10s")`: of each window, once, with `window_start` and `window_end`. Without, of all rows
+        so far: the stream updates, and takes back rows that are pushed out. `rank` names a column for a row's place,
+        from 1 on; then the row of a place is replaced.
+        """
+        request = relations.TopNRequest(n, by, descending, rank, within, ttl)
+        return relations.top_n(self, request, Options(**options), where=places.caller())
 
     # ------------------------------------------------------------ streams that update
 

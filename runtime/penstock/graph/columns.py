@@ -85,6 +85,13 @@ def columns_needed(operator: specs.Operator, input_: Schema, needed: set[str], p
             return needed | set(columns)
         case specs.Retract():
             return needed
+        case specs.Deduplicate() as dedup:
+            return needed | set(dedup.keys) | _time_column(dedup.event_time)
+        case specs.TopN() as top:
+            return (needed & everything) | {*top.keys, *top.by} | _time_column(top.event_time)
+        case specs.Lookup() as lookup:
+            taken = {column.left for column in lookup.columns if column.left and column.name in needed}
+            return taken | set(lookup.on)
         case specs.Join() as join:
             return _join_columns(join, needed, port)
         case specs.Union(columns=columns):
@@ -128,6 +135,19 @@ def _narrowed(operator: specs.Operator, input_: Schema, needed: set[str]) -> spe
             output = tuple(field for field in output if field.name in passed_on)
         case specs.Filter() | specs.Retract():
             output = input_
+        case specs.Deduplicate():
+            changes = tuple(field for field in output if field.name == CHANGE)
+            output = (*changes, *input_)
+        case specs.TopN():
+            passed_on = {field.name for field in input_}
+            passed_on |= {CHANGE, "window_start", "window_end", spec.rank or ""}
+            output = tuple(field for field in output if field.name in passed_on)
+            spec = msgspec.structs.replace(spec, output=output)
+        case specs.Lookup():
+            output = _kept(output, needed)
+            names = {field.name for field in output}
+            columns = tuple(column for column in spec.columns if column.name in names)
+            spec = msgspec.structs.replace(spec, columns=columns, output=output)
         case specs.Join():
             output = _kept(output, needed)
             names = {field.name for field in output}

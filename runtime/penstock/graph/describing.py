@@ -68,11 +68,20 @@ def _lines(spec: specs.OperatorSpec) -> list[str]:
             return [f"process {_function(function)} by {', '.join(keys)}"]
         case specs.Join():
             return [f"join {_join(spec)}"]
+        case specs.CoGroup(join=join, function=function):
+            return [f"co_group {function.name} {_join(join)}"]
+        case specs.Lookup(function=function, on=on, how=how):
+            return [f"join {how} with {function.name}({', '.join(on)})"]
+        case specs.Deduplicate(keys=keys, keep=keep):
+            return [f"deduplicate {keep} by {', '.join(keys)}"]
+        case specs.TopN(keys=keys, n=n, by=by):
+            each = f" of each {', '.join(keys)}" if keys else ""
+            return [f"top_n {n} by {', '.join(by)}{each}"]
         case specs.Retract(keys=keys):
             return [f"retract by {', '.join(keys)}" if keys else "retract"]
         case specs.RunningAggregate(keys=keys, aggregates=aggregates):
-            by = f" by {', '.join(keys)}" if keys else ""
-            return [f"aggregate {', '.join(map(_aggregate, aggregates))}{by}"]
+            of_each = f" by {', '.join(keys)}" if keys else ""
+            return [f"aggregate {', '.join(map(_aggregate, aggregates))}{of_each}"]
         case specs.Combine():
             return [f"combine {_window(spec)}"]
         case specs.WindowAggregate():

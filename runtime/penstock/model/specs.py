@@ -433,11 +433,71 @@ class LoopTail(Spec, frozen=True, kw_only=True):
     columns: tuple[str, ...]
 
 
+class Lookup(Spec, frozen=True, kw_only=True):
+    """Rows beside what a user's function knows about their key."""
+
+    on: tuple[str, ...]
+    how: str
+    """inner | left."""
+    columns: tuple[JoinColumn, ...]
+    function: Function
+    per_batch: bool = False
+    """The function takes a frame of keys, and gives a frame of keys and columns."""
+    made: Schema
+    """Columns that the function gives."""
+    capacity: int
+    cache_rows: int
+    cache_us: int | None = None
+    """None: an answer is good until it makes room for others."""
+    output: Schema
+
+
+class CoGroup(Spec, frozen=True, kw_only=True):
+    """A user's function over the rows of both sides of a key in a window."""
+
+    join: Join
+    left: Schema
+    right: Schema
+    function: Function
+    made: Schema
+    """Columns that the function gives."""
+    output: Schema
+
+
+# ---------------------------------------------------------------- relations
+
+
+class Deduplicate(Spec, frozen=True, kw_only=True):
+    """One row per key: the first, or the last."""
+
+    keys: tuple[str, ...]
+    keep: str
+    """first | last."""
+    by_event_time: bool = False
+    """Else as they come."""
+    event_time: EventTime | None = None
+    ttl: TimeToLive | None = None
+
+
+class TopN(Spec, frozen=True, kw_only=True):
+    """The first rows of each key in an order: of all so far, or of each window."""
+
+    keys: tuple[str, ...]
+    n: int
+    by: tuple[str, ...]
+    descending: tuple[bool, ...]
+    rank: str | None = None
+    """Column for the place of a row, from 1 on."""
+    within: Tumbling | Sliding | None = None
+    event_time: EventTime | None = None
+    ttl: TimeToLive | None = None
+    output: Schema
+
+
 OperatorSpec = (
     Source | Sink | Select | WithColumns | Filter | Explode | Fused | Union | Map | MapBatches
     | WindowAggregate | Combine | Process | Retract | RunningAggregate | SessionAggregate | Join
-    | LoopHead | LoopTail
-    | BufferedWindow
+    | LoopHead | LoopTail | BufferedWindow | Lookup | CoGroup | Deduplicate | TopN
 )  # fmt: skip
 
 

@@ -10,16 +10,20 @@ from penstock.model.errors import UserError
 from penstock.operators.base import Operator, OperatorContext
 from penstock.operators.buffered_windows import BufferedWindows
 from penstock.operators.changes import Retract
+from penstock.operators.co_group import CoGroupOperator
 from penstock.operators.combine import Combine
+from penstock.operators.deduplicate import DeduplicateOperator
 from penstock.operators.expressions import Expressions, Union
 from penstock.operators.functions import MapBatchesOperator, MapOperator
 from penstock.operators.joins import make_join
+from penstock.operators.lookup_join import LookupJoin
 from penstock.operators.looping import LoopEnd
 from penstock.operators.process import ProcessOperator
 from penstock.operators.running import RunningAggregate
 from penstock.operators.sessions import SessionAggregate
 from penstock.operators.sinks import SinkOperator
 from penstock.operators.sources import SourceOperator
+from penstock.operators.top_n import RunningTopN, WindowTopN
 from penstock.operators.user_errors import place
 from penstock.operators.windows import WindowAggregate
 
@@ -57,6 +61,14 @@ def make_operator(description: specs.Operator, context: OperatorContext) -> Oper
             return Retract(spec)
         case specs.Join() as spec:
             return make_join(spec)
+        case specs.Lookup() as spec:
+            return LookupJoin(spec, load_function(spec.function, context))
+        case specs.CoGroup() as spec:
+            return CoGroupOperator(spec, load_function(spec.function, context))
+        case specs.Deduplicate() as spec:
+            return DeduplicateOperator(spec)
+        case specs.TopN(within=within) as spec:
+            return RunningTopN(spec) if within is None else WindowTopN(spec, within)
 
 
 def load_function(function: specs.Function, context: OperatorContext) -> Any:

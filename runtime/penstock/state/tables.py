@@ -103,6 +103,12 @@ class KeyedTable:
         self.remove(old)
         return given
 
+    def keep_latest(self, count: int) -> None:
+        """Forget all but about so many that were written last."""
+        written = self._written[self._living()]
+        if len(written) > count:
+            self.expire(int(np.partition(written, len(written) - count - 1)[len(written) - count - 1]))
+
     def freeze(self) -> "Callable[[], tuple[pl.DataFrame, npt.NDArray[np.int64]] | None]":
         """The table as it is now: a function that gives its rows and when they were written; None: there are none.
 

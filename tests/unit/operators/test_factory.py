@@ -73,6 +73,35 @@ SPECS: list[specs.OperatorSpec] = [
     specs.LoopHead(columns=("n",)),
     specs.LoopTail(head=Uid("loop"), columns=("n",)),
     specs.Join(left_on=("n",), right_on=("n",), how="inner", match=specs.EverMatch(), columns=(), output=OUTPUT),
+    specs.Lookup(
+        on=("n",),
+        how="left",
+        columns=(),
+        function=function(lambda n: n),
+        made=OUTPUT,
+        capacity=1,
+        cache_rows=1,
+        output=OUTPUT,
+    ),
+    specs.CoGroup(
+        join=specs.Join(
+            left_on=("n",),
+            right_on=("n",),
+            how="full",
+            match=specs.WindowMatch(assigner=TUMBLING),
+            columns=(),
+            left_time=TIME,
+            right_time=TIME,
+            output=OUTPUT,
+        ),
+        left=OUTPUT,
+        right=OUTPUT,
+        function=function(lambda left, right: left),
+        made=OUTPUT,
+        output=OUTPUT,
+    ),
+    specs.Deduplicate(keys=("n",), keep="first"),
+    specs.TopN(keys=("n",), n=1, by=("n",), descending=(True,), output=OUTPUT),
 ]
 
 
