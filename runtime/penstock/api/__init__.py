@@ -5,8 +5,9 @@ from penstock.api import triggers as trigger
 from penstock.api.aggregates import AggregateCall
 from penstock.api.building import GraphBuilder
 from penstock.api.flows import Flow
+from penstock.api.keyed_streams import KeyedStream
 from penstock.api.programs import build, load_program
-from penstock.api.streams import DataStream, KeyedStream
+from penstock.api.streams import DataStream
 from penstock.api.windowed import WindowedStream
 from penstock.api.windows import WindowAssigner, count_window, global_window, session, sliding, tumbling
 

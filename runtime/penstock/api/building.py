@@ -28,6 +28,7 @@ _STATEFUL = (
     specs.Source,
     specs.Sink,
     specs.WindowAggregate,
+    specs.MapAsync,
     specs.Process,
     specs.Retract,
     specs.RunningAggregate,

@@ -1,9 +1,10 @@
-"""The verbs that take a user's function: `map`, `flat_map`, `map_batches`, `process`.
+"""The verbs that take a user's function: `map`, `flat_map`, `map_batches`, `map_async`, `process`.
 
 Owns: from the function and its options to an operator of the graph, with its side outputs and its policy for rows
 that fail.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,15 @@ import polars as pl
 from penstock.api import functions, processing, row_types
 from penstock.api.building import Options
 from penstock.api.times import SideStream, StreamTime
+from penstock.api.windows import Duration
 from penstock.model import schemas, specs
+from penstock.model.durations import parse_duration
 from penstock.model.errors import UserError
 from penstock.operators import failures
 
 if TYPE_CHECKING:
-    from penstock.api.streams import DataStream, KeyedStream
+    from penstock.api.keyed_streams import KeyedStream
+    from penstock.api.streams import DataStream
 
 
 def map_rows(
@@ -66,6 +70,56 @@ def map_batches(
     time = stream._time_if_in(schema, "map_batches", where)
     return stream._add(
         "map_batches", spec, schema, options, where=where, time=time, default_name=called.name, sides=sides
+    )
+
+
+def map_async(
+    stream: "DataStream",
+    function: Callable[..., Any],
+    output: Any,
+    options: Options,
+    *,
+    capacity: int,
+    timeout: Duration,
+    ordered: bool,
+    retries: int,
+    backoff: Duration,
+    on_error: str,
+    where: str,
+) -> "DataStream":
+    """`map_async`."""
+    name = stream._builder.next_name("map_async", options)
+    called = functions.per_record(function, stream.schema, name=name, where=where)
+    if not any(map(inspect.iscoroutinefunction, (function, getattr(type(function), "__call__", None)))):  # noqa: B004
+        raise UserError(
+            "P016",
+            f'operator "{name}": {called.name} is not asynchronous',
+            where=where,
+            fix="write `async def`; a call that blocks goes into a thread: `await asyncio.to_thread(call, ...)`",
+        )
+    timeout_us, backoff_us = (parse_duration(text, what="map_async") for text in (timeout, backoff))
+    if capacity < 1 or retries < 0 or timeout_us <= 0 or backoff_us < 0:
+        raise UserError(
+            "P016",
+            f'operator "{name}": capacity={capacity}, timeout={timeout}, retries={retries}, backoff={backoff}',
+            where=where,
+            fix="capacity is at least 1, timeout more than 0, retries and backoff not less than 0",
+        )
+    schema = functions.output_schema(function, output, many=True, name=name, where=where)
+    sides = sides_of(stream, None, on_error, name=name, where=where)
+    spec = specs.MapAsync(
+        function=called,
+        output=schemas.fields(schema),
+        capacity=capacity,
+        timeout_us=timeout_us,
+        ordered=ordered,
+        retries=retries,
+        backoff_us=backoff_us,
+        on_error=on_error,
+    )
+    time = stream._time_if_in(schema, "map_async", where)
+    return stream._add(
+        "map_async", spec, schema, options, where=where, time=time, default_name=called.name, sides=sides
     )
 
 
@@ -125,3 +179,14 @@ def sides_of(
         time = StreamTime(kind="none", lost=f"dead letters of {name} have no event time")
         sides[failures.DEAD_LETTERS] = SideStream(failures.DEAD_LETTER_SCHEMA, time)
     return sides
+
+
+def require_dead_letters(stream: "DataStream", *, where: str) -> None:
+    """The operator before was told to put failed rows aside."""
+    if failures.DEAD_LETTERS not in stream._sides:
+        raise UserError(
+            "P024",
+            "dead_letters: the operator puts no failed rows aside",
+            where=where,
+            fix='tell it to: on_error="dead_letter"',
+        )

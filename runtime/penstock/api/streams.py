@@ -1,7 +1,7 @@
 """Streams: what a program is written with. Each verb checks, adds an operator to the graph, and runs nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import polars as pl
 
@@ -17,6 +17,9 @@ from penstock.model import specs
 from penstock.model.errors import UserError
 from penstock.model.ids import Uid
 from penstock.operators import failures
+
+if TYPE_CHECKING:
+    from penstock.api.keyed_streams import KeyedStream
 
 
 class DataStream:
@@ -66,14 +69,7 @@ class DataStream:
         Columns: `time`, `operator`, `function`, `error` (its type), `message`, and `row`, the whole row as JSON. They
         are the same for all operators: `a.dead_letters().union(b.dead_letters())` may go to one sink.
         """
-        where = places.caller()
-        if failures.DEAD_LETTERS not in self._sides:
-            raise UserError(
-                "P024",
-                "dead_letters: the operator puts no failed rows aside",
-                where=where,
-                fix='tell it to: on_error="dead_letter"',
-            )
+        function_verbs.require_dead_letters(self, where=places.caller())
         return self.side_output(failures.DEAD_LETTERS)
 
     def __repr__(self) -> str:
@@ -193,6 +189,8 @@ class DataStream:
             raise UserError("P020", "key_by: no key given", where=where, fix='key_by("auction")')
         checks.require_hashable(keys, stream.schema, where=where)
         partitioning = specs.Hash(keys=tuple(dict.fromkeys(keys)))
+        from penstock.api.keyed_streams import KeyedStream
+
         return KeyedStream(
             stream._builder,
             stream._uid,
@@ -412,6 +410,45 @@ class DataStream:
         options = Options(uid=uid, name=name, parallelism=parallelism)
         return function_verbs.map_batches(self, function, output, options, on_error=on_error, where=places.caller())
 
+    def map_async(
+        self,
+        function: Callable[..., Any],
+        *,
+        output: Any = None,
+        capacity: int = 100,
+        timeout: Duration = "5s",
+        ordered: bool = True,
+        retries: int = 0,
+        backoff: Duration = "100ms",
+        on_error: str = "stop",
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> "DataStream":
+        """Await an `async def` function for each row, up to `capacity` of them at once in each subtask.
+
+        It returns a row, a list of rows, or None. One that raises, or takes longer than `timeout`, is called again up
+        to `retries` times, after `backoff` and twice as long each time; then `on_error` decides. `ordered=False` lets
+        rows leave as their results come; watermarks never overtake rows in either case. Rows whose calls are under way
+        are part of a checkpoint and are called again after a restore, so calls happen at least once.
+
+        A function may be an object with `async def __call__`, and with `async def open(self, ctx)` and `close(self)`
+        for clients and connection pools; all run on one event loop per slot.
+        """
+        return function_verbs.map_async(
+            self,
+            function,
+            output,
+            Options(uid=uid, name=name, parallelism=parallelism),
+            capacity=capacity,
+            timeout=timeout,
+            ordered=ordered,
+            retries=retries,
+            backoff=backoff,
+            on_error=on_error,
+            where=places.caller(),
+        )
+
     def process(
         self,
         function: Any,
@@ -514,56 +551,6 @@ class DataStream:
             return self._time
         kept = schema.get(time.column) == self.schema[time.column]
         return self._time.through(kept, verb=verb, where=where)
-
-
-class KeyedStream(DataStream):
-    """A stream whose rows with equal keys meet in one subtask, in the order they came."""
-
-    _partitioning: specs.Hash
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The key columns."""
-        return self._partitioning.keys
-
-    def window(
-        self, assigner: Assigner, *, allowed_lateness: Duration = 0, late_to: str | None = None
-    ) -> "WindowedStream":
-        """The rows of each key by time: `ps.tumbling("10s")`, `ps.sliding("10s", every="2s")`, `ps.session("30s")`.
-
-        With `allowed_lateness` a window is kept for that long after its end, and a row that still comes makes it emit
-        its results again: the result is then a stream of updates, by key and window. Rows that are later than that
-        are counted and dropped; with `late_to="late"` they can be read with `.side_output("late")` of the result.
-        """
-        return windowed.window(self, self.keys, assigner, allowed_lateness, late_to, where=places.caller())
-
-    def process(
-        self,
-        function: Any,
-        *,
-        output: Any = None,
-        side_outputs: Mapping[str, Any] | None = None,
-        on_error: str = "stop",
-        uid: str | None = None,
-        name: str | None = None,
-        parallelism: int | None = None,
-    ) -> DataStream:
-        """Call a `KeyedProcessFunction`, with state and timers, for each row or each batch.
-
-        `side_outputs={"tag": schema}` declares what the function puts out by `ctx.output("tag", row)`; read it with
-        `side_output("tag")`. `on_error`: see `map`; what a row had changed before it raised stays changed, so raise
-        first, and change state then.
-        """
-        options = Options(uid=uid, name=name, parallelism=parallelism)
-        return function_verbs.process_keyed(
-            self,
-            function,
-            output,
-            options,
-            side_outputs=side_outputs,
-            on_error=on_error,
-            where=places.caller(),
-        )
 
 
 def _key_name(column: IntoExpression, where: str) -> str:

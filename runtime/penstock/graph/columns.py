@@ -96,9 +96,16 @@ def columns_needed(operator: specs.Operator, input_: Schema, needed: set[str], p
             return _join_columns(join, needed, port)
         case specs.Union(columns=columns):
             return {column for column in columns if column in needed} or set(columns[:1])
-        case specs.Map(on_error="dead_letter") | specs.Process(on_error="dead_letter"):
+        case (
+            specs.Map(on_error="dead_letter")
+            | specs.MapAsync(on_error="dead_letter")
+            | specs.Process(on_error="dead_letter")
+        ):
             return everything  # a dead letter holds the whole row
-        case specs.Map(function=specs.Function(columns=tuple(columns))):
+        case (
+            specs.Map(function=specs.Function(columns=tuple(columns)))
+            | specs.MapAsync(function=specs.Function(columns=tuple(columns)))
+        ):
             return set(columns)
         case specs.WindowAggregate() | specs.SessionAggregate() if operator.side_outputs:
             return everything  # late rows leave as they came

@@ -62,6 +62,8 @@ def _lines(spec: specs.OperatorSpec) -> list[str]:
             return [f"feedback to {head}"]
         case specs.Map(function=function, flat=flat):
             return [f"{'flat_map' if flat else 'map'} {_function(function)}"]
+        case specs.MapAsync(function=function):
+            return [f"map_async {_function(function)}"]
         case specs.MapBatches(function=function):
             return [f"map_batches {function.name}"]
         case specs.Process(function=function, keys=keys):

@@ -145,6 +145,19 @@ class MapBatches(Spec, frozen=True, kw_only=True):
     on_error: str = "stop"
 
 
+class MapAsync(Spec, frozen=True, kw_only=True):
+    """An asynchronous user function per record; rows whose calls are under way are its state."""
+
+    function: Function
+    output: Schema
+    capacity: int
+    timeout_us: int
+    ordered: bool
+    retries: int = 0
+    backoff_us: int = 0
+    on_error: str = "stop"
+
+
 # ---------------------------------------------------------------- keyed
 
 
@@ -495,7 +508,7 @@ class TopN(Spec, frozen=True, kw_only=True):
 
 
 OperatorSpec = (
-    Source | Sink | Select | WithColumns | Filter | Explode | Fused | Union | Map | MapBatches
+    Source | Sink | Select | WithColumns | Filter | Explode | Fused | Union | Map | MapBatches | MapAsync
     | WindowAggregate | Combine | Process | Retract | RunningAggregate | SessionAggregate | Join
     | LoopHead | LoopTail | BufferedWindow | Lookup | CoGroup | Deduplicate | TopN
 )  # fmt: skip

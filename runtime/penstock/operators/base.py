@@ -5,10 +5,10 @@ One thread calls an operator; it never blocks, sleeps or locks. The order of cal
 `snapshot`, `on_committed`, at the end `on_end` once, `close` always.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import polars as pl
 
@@ -31,6 +31,22 @@ class Output(Protocol):
 
     def emit_side(self, name: str, frame: pl.DataFrame) -> None:
         """Pass rows on by the side output `name`; where nobody reads it they are dropped, and nothing is wrong."""
+        ...
+
+    def pass_watermark(self, time: int) -> None:
+        """Pass a watermark on that `on_watermark` has held back."""
+        ...
+
+
+Call = tuple[Callable[[], Awaitable[Any]], Callable[[Any], None]]
+"""What to await, and what to do with its result or exception."""
+
+
+class Coroutines(Protocol):
+    """Runs users' coroutines beside the slot's own thread, all on one event loop."""
+
+    def start(self, calls: Sequence[Call]) -> None:
+        """Run them; when one is done, its second half is called on the slot's own thread, and the slot is woken."""
         ...
 
 
@@ -76,6 +92,8 @@ class OperatorContext:
     settings: JobSettings
     counters: Counters = field(default_factory=Counters)
     state: StateHome = StateHome()
+    coroutines: Coroutines | None = None
+    """None: where nothing asynchronous runs."""
 
     @property
     def groups(self) -> range:
@@ -147,6 +165,11 @@ class Operator:
     def ready_in_us(self) -> int:
         """0: rows may come; else how long to bring none. The task reads no input while one of its operators waits."""
         return 0
+
+    @property
+    def in_flight(self) -> bool:
+        """Rows have come that will leave later, by themselves. The task does not end before."""
+        return False
 
     def on_watermark(self, watermark: int) -> int | None:
         """Event time has reached `watermark`. Returns the watermark to pass on, or None to hold it."""

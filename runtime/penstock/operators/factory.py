@@ -7,6 +7,7 @@ import cloudpickle
 from penstock.connectors import registry
 from penstock.model import specs
 from penstock.model.errors import UserError
+from penstock.operators.async_calls import AsyncOperator
 from penstock.operators.base import Operator, OperatorContext
 from penstock.operators.buffered_windows import BufferedWindows
 from penstock.operators.changes import Retract
@@ -43,6 +44,8 @@ def make_operator(description: specs.Operator, context: OperatorContext) -> Oper
             return LoopEnd(spec)
         case specs.Map() as spec:
             return MapOperator(spec, load_function(spec.function, context))
+        case specs.MapAsync() as spec:
+            return AsyncOperator(spec, load_function(spec.function, context))
         case specs.MapBatches() as spec:
             return MapBatchesOperator(spec, load_function(spec.function, context))
         case specs.Process() as spec:

@@ -115,6 +115,7 @@ class Chain:
         # Asked at every turn, and most operators have nothing to say.
         self._paced = self._overriding("ready_in_us")
         self._timed = self._overriding("next_processing_time")
+        self._holding = self._overriding("in_flight")
 
     def node(self, uid: Uid) -> Node:
         """An operator of the chain."""
@@ -124,6 +125,11 @@ class Chain:
     def full(self) -> bool:
         """Some output has no room."""
         return any(gate.full for gate in self.gates)
+
+    @property
+    def in_flight(self) -> bool:
+        """Some operator has taken rows that will leave later."""
+        return any(operator.in_flight for operator in self._holding)
 
     @property
     def ready_in_us(self) -> int:

@@ -27,7 +27,7 @@ from penstock.model.errors import FatalJobError, PenstockError, UserError
 from penstock.model.handles import StateHandle
 from penstock.model.ids import Attempt, ChannelId, CheckpointId, JobId, SlotId, SubtaskId, Uid
 from penstock.model.specs import Broadcast, Hash
-from penstock.operators.base import OperatorContext
+from penstock.operators.base import Coroutines, OperatorContext
 from penstock.state.key_groups import group_range
 from penstock.storage import ObjectStore
 from penstock.taskmanager import in_flight
@@ -59,12 +59,14 @@ class Slot:
         make_operator: MakeOperator,
         report: Report,
         work_folder: Path | None = None,
+        coroutines: Coroutines | None = None,
     ) -> None:
         """`work_folder`: for files of running operators; need not exist, and is removed by somebody else."""
         self.id = slot
         self._work_folder = work_folder
         self.failed = False
         self._clock, self._background, self._report = clock, background, report
+        self._coroutines = coroutines
         self._open_store, self._make_operator = open_store, make_operator
         self._deployment: tasks.Deployment | None = None
         self._store: ObjectStore | None = None
@@ -219,6 +221,7 @@ class Slot:
             clock=self._clock,
             settings=deployment.settings,
             state=state_home(deployment, task.subtask, uid, self._work_folder),
+            coroutines=self._coroutines,
         )
 
     def _make_gates(self, deployment: tasks.Deployment, task: tasks.Task) -> dict[tuple[int, str], list[Gate]]:

@@ -12,7 +12,6 @@ import socket
 import sys
 import threading
 import traceback
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +26,8 @@ from penstock.operators.factory import make_operator
 from penstock.operators.user_errors import describe_stuck
 from penstock.storage import open_store
 from penstock.taskmanager.control import FrameReader, encode_frame
+from penstock.taskmanager.coroutines import CoroutineThread
+from penstock.taskmanager.letters import Letters
 from penstock.taskmanager.slot import Slot
 from penstock.taskmanager.warming import warm_up
 from penstock.taskmanager.work_folders import work_folder
@@ -64,6 +65,7 @@ class SlotProcess:
             slot,
             clock=self._clock,
             background=self._background,
+            coroutines=CoroutineThread(self._letters),
             open_store=open_store,
             make_operator=make_operator,
             report=self._line.send,
@@ -130,29 +132,6 @@ class Line:
         if not data:
             raise EOFError("the TaskManager is gone")
         return data
-
-
-class Letters:
-    """Work for the main thread, from other threads."""
-
-    def __init__(self) -> None:
-        self.readable, self._writable = socket.socketpair()
-        self.readable.setblocking(False)
-        self._writable.setblocking(False)
-        self._box: deque[Callable[[], None]] = deque()
-
-    def post(self, letter: Callable[[], None]) -> None:
-        """Run `letter` on the main thread, soon. Safe from any thread."""
-        self._box.append(letter)
-        with contextlib.suppress(BlockingIOError):
-            self._writable.send(b"x")
-
-    def open_all(self) -> None:
-        """On the main thread: run what is there."""
-        with contextlib.suppress(BlockingIOError):
-            self.readable.recv(4096)
-        while self._box:
-            self._box.popleft()()
 
 
 class BackgroundThread:

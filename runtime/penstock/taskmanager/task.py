@@ -57,6 +57,9 @@ class RunningTask:
     ) -> None:
         self.subtask, self.chain = subtask, chain
         self.ended = False
+        self._ending = False
+        """All input has ended; rows may be on their way yet."""
+        self._after_rows: list[Callable[[], None]] = []
         self._inputs = tuple(inputs)
         self._clock, self._max_rows, self._hurry_bytes = clock, max_rows, hurry_bytes
         self._on_snapshot, self._on_ended = on_snapshot, on_ended
@@ -114,7 +117,7 @@ class RunningTask:
         waits = []
         if self._held_until > now:
             waits.append(self._held_until - now)
-        elif self._source is not None and not self.ended and self._blocked_since is None:
+        elif self._source is not None and not self._ending and self._blocked_since is None:
             waits.append(max(0.0, self._source_due - now))
         if self._looks_for_end and self._rounds is not None and (pause := self._rounds.wait(now)) is not None:
             waits.append(pause)
@@ -124,26 +127,33 @@ class RunningTask:
         return min(waits, default=None)
 
     def _is_held(self, now: float) -> bool:
-        """Whether an operator of the chain, a sink with a pace of its own, takes nothing yet."""
-        if now >= self._held_until and (wait_us := self.chain.ready_in_us):
-            self._held_until = now + wait_us / 1_000_000
-        return now < self._held_until
+        """Whether an operator of the chain, such as a sink with a pace of its own, takes nothing yet.
+
+        Asked anew each time: what it waits for may have come.
+        """
+        wait_us = self.chain.ready_in_us
+        self._held_until = now + wait_us / 1_000_000 if wait_us else 0.0
+        return wait_us > 0
 
     def on_processing_time(self) -> None:
         """Run what is due by the wall clock."""
         due_us = self.chain.next_processing_time()
         if due_us is not None and due_us <= (now_us := self._clock.now_us()):
             self.chain.on_processing_time(now_us)
+        if self._after_rows and not self.chain.in_flight:
+            waiting, self._after_rows = self._after_rows, []
+            for action in waiting:
+                action()
 
     def _read_source(self, now: float) -> bool:
         source = self._source
-        if source is None or self.ended or now < self._source_due:
+        if source is None or self._ending or now < self._source_due:
             return False
         result = source.poll()
         if result.watermark is not None:
             self._advance(result.watermark, through_head=False)
         if result.idle is not None:
-            self.chain.control(Idleness(result.idle))
+            self._tell_idleness(result.idle)
         if result.ended:
             self._end()
         if result.wait_us:
@@ -233,7 +243,7 @@ class RunningTask:
         if change.watermark is not None:
             self._advance(change.watermark, through_head=True)
         if change.idle is not None:
-            self.chain.control(Idleness(change.idle))
+            self._tell_idleness(change.idle)
 
     def _advance(self, watermark: int, *, through_head: bool) -> None:
         self._watermark = watermark
@@ -242,9 +252,23 @@ class RunningTask:
         else:
             self.chain.head.pass_watermark(watermark)
 
+    def _tell_idleness(self, idle: bool) -> None:
+        self._behind_rows(lambda: self.chain.control(Idleness(idle)))
+
+    def _behind_rows(self, action: Callable[[], None]) -> None:
+        """Now, or when the rows that operators still hold have left: nothing may be told that they contradict."""
+        if self._after_rows or self.chain.in_flight:
+            self._after_rows.append(action)
+        else:
+            action()
+
     def _end(self) -> None:
+        self._ending = True
         if self._watermark != MAX_WATERMARK:
             self._advance(MAX_WATERMARK, through_head=self._source is None)
+        self._behind_rows(self._finish)
+
+    def _finish(self) -> None:
         self.chain.end()
         self.chain.control(EndOfInput())
         self.ended = True

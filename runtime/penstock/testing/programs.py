@@ -5,6 +5,7 @@ says nothing more in its life, and where splits appear any time, nothing depends
 rows alone, not on what arrives when, and a plain recomputation gives it.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -183,6 +184,20 @@ def turned(key: int, ts: int, value: int, name: str, left: int, turn: int) -> tu
     return key, ts, value, name, left - 1, turn + 1
 
 
+async def doubled_later(key: int, ts: int, value: int, name: str) -> tuple[int, int, int, str]:
+    """For `map_async`: some rows take longer than others."""
+    await asyncio.sleep(ts % 97 / 1000)
+    return key, ts, value * 2, name
+
+
+def _asynchronous(streams: list[DataStream], inputs: list[list[Input]], width: int) -> Answer:
+    called = streams[0].map_async(doubled_later, output=SCHEMA, capacity=8, ordered=width == 1, uid="async")
+    window = called.key_by("key").window(tumbling(width))
+    window.agg(rows=count(), total=sum_("value"), uid="window").write(SinkOutput(), uid="sink")
+    doubled_rows = [(key, ts, value * 2, name) for key, ts, value, name in inputs[0]]
+    return ExactRows(_window_answer(doubled_rows, width, width))
+
+
 PROGRAMS: dict[str, Program] = {
     "loop": Program(_loop),
     "tumbling": Program(_tumbling),
@@ -193,6 +208,7 @@ PROGRAMS: dict[str, Program] = {
     "silent split": Program(_tumbling, falls_silent=True),
     "growing input": Program(_tally, grows=True),
     "two pipelines": Program(_two_pipelines, sources=2),
+    "async": Program(_asynchronous),
 }
 
 

@@ -35,6 +35,7 @@ from penstock.model.messages import Failed, FromSlot, Register, SlotInfo, SlotRe
 from penstock.storage import MemoryStore
 from penstock.taskmanager.chain import MakeOperator
 from penstock.taskmanager.slot import Slot
+from penstock.testing.coroutines import VirtualCoroutines
 from penstock.testing.network import Conditions, Network
 from penstock.testing.processes import Process
 from penstock.testing.slots import DelayedBackground, Pipe
@@ -63,6 +64,7 @@ class HostedSlot:
             slot,
             clock=process.clock,
             background=DelayedBackground(process, self._delay_us, self._wake),
+            coroutines=VirtualCoroutines(process, self._delay_us, self._wake),
             open_store=lambda _: run.store,
             make_operator=make_operator,
             report=lambda message: self._up.send("", lambda: run.on_report(slot, message)),

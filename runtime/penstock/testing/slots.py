@@ -14,6 +14,7 @@ from penstock.model.messages import Abort, Commit, Deploy, FromSlot, Overtake, S
 from penstock.storage import ObjectStore
 from penstock.taskmanager.chain import MakeOperator
 from penstock.taskmanager.slot import Slot
+from penstock.testing.coroutines import VirtualCoroutines
 from penstock.testing.network import Network
 from penstock.testing.processes import Process, VirtualLoop
 from penstock.testing.watching import Watcher
@@ -104,6 +105,7 @@ class SlotProcess:
             slot,
             clock=process.clock,
             background=DelayedBackground(process, store_delay_us, self.wake),
+            coroutines=VirtualCoroutines(process, store_delay_us, self.wake),
             open_store=open_store,
             make_operator=make_operator,
             report=self._say,

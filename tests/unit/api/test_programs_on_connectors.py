@@ -7,7 +7,7 @@ import pytest
 
 import penstock as ps
 from penstock import col
-from penstock.api import Flow, build, streams
+from penstock.api import Flow, KeyedStream, build, streams
 from penstock.graph import execution
 from penstock.model.errors import UserError
 
@@ -73,5 +73,5 @@ def test_verbs_have_no_surprises_in_their_signatures():
     for verb in ("select", "with_columns", "filter", "explode", "union", "map", "flat_map", "map_batches", "write"):
         parameters = inspect.signature(getattr(streams.DataStream, verb)).parameters
         assert {"uid", "name", "parallelism"} <= set(parameters)
-    for keyed in (streams.KeyedStream.process, streams.WindowedStream.agg, Flow.read):
+    for keyed in (KeyedStream.process, streams.WindowedStream.agg, Flow.read):
         assert {"uid", "name", "parallelism"} <= set(inspect.signature(keyed).parameters)

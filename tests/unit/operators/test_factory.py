@@ -56,6 +56,7 @@ SPECS: list[specs.OperatorSpec] = [
     specs.Union(columns=("n",)),
     specs.Map(function=function(lambda n: n), output=OUTPUT),
     specs.MapBatches(function=function(lambda frame: frame), output=OUTPUT),
+    specs.MapAsync(function=function(lambda n: n), output=OUTPUT, capacity=1, timeout_us=1, ordered=True),
     specs.WindowAggregate(keys=("n",), assigner=TUMBLING, aggregates=(COUNT,), event_time=TIME, output=OUTPUT),
     specs.BufferedWindow(
         keys=("n",),
