@@ -262,7 +262,7 @@ def q17(site: Site) -> Stream:
 
 def q18(site: Site) -> Stream:
     """The last bid of each bidder on each auction."""
-    return site.bids.key_by("bidder", "auction").deduplicate(keep="last")
+    return site.bids.key_by("bidder", "auction").deduplicate(keep="last", by="event_time")
 
 
 def q19(site: Site) -> Stream:

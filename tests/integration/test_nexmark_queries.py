@@ -7,13 +7,11 @@ import polars as pl
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from benchmarks import data, nexmark, queries, reference
+from benchmarks import data, queries, reference
 
 from penstock import testing
 
 BIDS = 20_000
-NOT_YET = {"deduplicate", "top_n"}
-"""Verbs that streams do not have yet."""
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +26,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> data.Files:
 @pytest.mark.parametrize("parallelism", [1, 2])
 @pytest.mark.parametrize("query", queries.QUERIES)
 def test_a_query_gives_what_polars_gives(query: str, parallelism: int, files: data.Files) -> None:
-    if verb := nexmark.missing(query, files):
-        assert verb in NOT_YET
-        return
     expected = reference.QUERIES[query](reference.scan(files)).collect()
     result = testing.run_stream(queries.program(query, files, "unused"), parallelism=parallelism)
     found = result.frame
