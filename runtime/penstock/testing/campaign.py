@@ -34,7 +34,6 @@ RARE = (
     "one region restarted while another ran on",
     "restart during a restore",
     "rows in flight restored",
-    "rows of a loop restored",
     "slot lost while aligning",
     "split discovered",
     "staging failed",
