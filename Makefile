@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 SEEDS ?= 1000
 EPISODES ?= 30
+# One more than there are cores: some tests wait for processes most of the time.
+JOBS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 .PHONY: help setup demo test torture sim check fmt bench test-services e2e clean
 
@@ -32,11 +34,11 @@ setup: $(VENV)/.dev ## virtual environment with everything for development
 demo: $(VENV)/.runtime ## hot items over a Nexmark stream, a TaskManager killed half-way, the result compared
 	@$(BIN)/python examples/demo.py
 
-test: $(VENV)/.dev ## unit, contract, integration and a short simulation
-	@$(BIN)/pytest tests
+test: $(VENV)/.dev ## unit, contract, integration tests, a short simulation and some kills, [JOBS=n] side by side
+	@$(BIN)/pytest tests -n $(JOBS) --dist worksteal
 
-torture: $(VENV)/.dev ## random SIGKILLs of real processes, EPISODES=n [SEED=k]
-	@$(BIN)/pytest tests/torture -m torture --episodes=$(EPISODES) $(if $(SEED),--seed=$(SEED)) -s
+torture: $(VENV)/.dev ## random SIGKILLs of real processes, EPISODES=n [SEED=k] [KIND="interval join"]
+	@$(BIN)/pytest tests/torture -m torture --episodes=$(EPISODES) $(if $(SEED),--seed=$(SEED)) $(if $(KIND),--kind="$(KIND)") -s
 
 sim: $(VENV)/.dev ## seeded simulation of a whole cluster, SEEDS=n [SEED=k]
 	@$(BIN)/python -m penstock.testing.sim --seeds $(SEEDS) $(if $(SEED),--seed $(SEED))
@@ -47,11 +49,11 @@ check: $(VENV)/.dev ## ruff, mypy, import contracts
 fmt: $(VENV)/.dev ## format and sort imports
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
-bench: $(VENV)/.dev ## figures as ratios against a peer in the same run, [ONLY=name] [JSON=1] [PEER=flink]
-	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json) $(if $(PEER),--peer $(PEER))
+bench: $(VENV)/.dev ## figures as ratios against a peer in the same run, [ONLY=name] [CASES=q3,q8] [SCALE=0.01] [JSON=1] [PEER=flink]
+	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(CASES),--cases "$(CASES)") $(if $(SCALE),--scale $(SCALE)) $(if $(JSON),--json) $(if $(PEER),--peer $(PEER))
 
-test-services: $(VENV)/.dev ## tests against real S3, Kafka and Postgres (none of them is used yet)
-	@echo "no connector of this version needs a service"
+test-services: $(VENV)/.dev ## tests against real S3 servers, which it builds and keeps in ~/.cache/penstock-services
+	@$(BIN)/python tests/services/s3_servers.py && $(BIN)/pytest tests/services -m services
 
 e2e: $(VENV)/.dev ## tests on a real Kubernetes (the operator is not there yet)
 	@echo "nothing of this version runs on Kubernetes yet"

@@ -1,7 +1,9 @@
 """The input: events of our own Nexmark generator, written once to `.cache/bench` and always the same."""
 
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,6 +20,8 @@ EVENTS_PER_SECOND = 10_000
 """Of event time: 10 million bids are 109 windows of 10 s."""
 
 _CHUNK_ROWS = 250_000
+_STEP = 7_368_787
+"""A prime: between a key and the next there is no order."""
 _FORMAT = "v1"
 """Part of the path: a change of what is written makes new files."""
 
@@ -42,7 +46,16 @@ def bids(rows: int) -> str:
     return _files("bids", rows)
 
 
+def many_keys(keys: int, rounds: int) -> str:
+    """A glob of Parquet files in which each of so many keys comes once in each round."""
+    return _written(f"keys-{keys}", keys * rounds, partial(_keyed_frame, keys))
+
+
 def _files(kind: str, rows: int) -> str:
+    return _written(kind, rows, partial(_frame, kind))
+
+
+def _written(kind: str, rows: int, frame: Callable[[int, int], pl.DataFrame]) -> str:
     folder = CACHE / f"{kind}-{rows}-{_FORMAT}"
     if not folder.exists():
         draft = folder.with_name(folder.name + ".draft")
@@ -50,9 +63,17 @@ def _files(kind: str, rows: int) -> str:
         draft.mkdir(parents=True)
         borders = [rows * part // FILES for part in range(FILES + 1)]
         for part, (first, end) in enumerate(pairwise(borders)):
-            _frame(kind, first, end).write_parquet(draft / f"{kind}-{part}.parquet")
+            frame(first, end).write_parquet(draft / f"{kind}-{part}.parquet")
         draft.rename(folder)
     return str(folder / "*.parquet")
+
+
+def _keyed_frame(keys: int, first: int, end: int) -> pl.DataFrame:
+    numbers = np.arange(first, end)
+    # Multiples of a number that shares no factor with `keys` meet each key once before they meet one again.
+    key = numbers % keys * _STEP % keys
+    times = START_MS + numbers * 1_000 // EVENTS_PER_SECOND
+    return pl.DataFrame({"key": key, "value": numbers % 1_000, "ts": pl.Series(times).cast(pl.Datetime("ms"))})
 
 
 def scratch(name: str) -> Path:

@@ -9,6 +9,7 @@ import msgspec
 import penstock as ps
 from benchmarks import data
 from penstock.api.programs import build
+from penstock.config import LinkSettings
 from penstock.local import LocalCluster
 from penstock.model.settings import CheckpointSettings, JobSettings
 from penstock.model.views import JobView
@@ -22,10 +23,25 @@ _SETTLE_SECONDS = 0.7
 
 
 @contextmanager
-def cluster(name: str, *, task_managers: int, slots: int = 1) -> Iterator[LocalCluster]:
-    """One JobManager and so many TaskManagers, with all their slots up."""
+def cluster(
+    name: str, *, task_managers: int, slots: int = 1, patience_seconds: float | None = None
+) -> Iterator[LocalCluster]:
+    """One JobManager and so many TaskManagers, with all their slots up.
+
+    With `patience_seconds` nobody is given up before: a process that is stopped for a while, or gets no core on a
+    machine that others use too, must not be taken for one that hangs.
+    """
+    link = None
+    if patience_seconds is not None:
+        link = LinkSettings(
+            call_seconds=60.0, lost_after_seconds=patience_seconds, given_up_after_seconds=2 * patience_seconds
+        )
     with LocalCluster(
-        data.scratch(f"state-{name}"), task_managers=task_managers, slots_per_task_manager=slots
+        data.scratch(f"state-{name}"),
+        task_managers=task_managers,
+        slots_per_task_manager=slots,
+        link=link,
+        stuck_after_seconds=patience_seconds,
     ) as running:
         wait_until(lambda: running.client.cluster().slots_free == task_managers * slots, "free slots")
         yield running

@@ -1,7 +1,7 @@
 """Nexmark queries from Parquet to Parquet against one-shot Polars on one thread, and two slots against one."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,12 +19,15 @@ ROWS = 10_000_000
 TWO_SLOTS_GOAL = 1.7
 
 
-def run(*, repeats: int, rows: int = ROWS) -> Iterator[Figure]:
-    """All queries with one slot, then the stateful ones with two against one."""
+def run(*, repeats: int, rows: int = ROWS, cases: Sequence[str] | None = None) -> Iterator[Figure]:
+    """All queries, or just these, with one slot; then the stateful ones with two against one."""
+    chosen = list(QUERIES) if cases is None else list(cases)
+    if unknown := set(chosen) - set(QUERIES):
+        raise SystemExit(f"no query {', '.join(sorted(unknown))}; there are {', '.join(QUERIES)}")
     files = data.events(rows)
     out = data.scratch("nexmark-out")
     with Reference() as reference, jobs.cluster("nexmark", task_managers=2) as cluster:
-        for query in QUERIES:
+        for query in chosen:
             ours = Ours(cluster, query, files, out / query, parallelism=1)
             expected = out / f"{query}-reference.parquet"
             reference.run(query, files, expected)
@@ -36,7 +39,7 @@ def run(*, repeats: int, rows: int = ROWS) -> Iterator[Figure]:
             ratio = median_ratio(taken["ours"], taken["reference"])
             yield Figure(bench="nexmark", case=query, metric="time to polars", value=ratio, goal=QUERIES[query].goal)
             yield from _information(query, rows, ours, taken["ours"][-repeats:])
-        for query in STATEFUL:
+        for query in (each for each in STATEFUL if each in chosen):
             one, two = (
                 Ours(cluster, query, files, out / f"{query}-of-{slots}", parallelism=slots) for slots in (1, 2)
             )

@@ -201,7 +201,8 @@ def q20(site: Site) -> Stream:
 
 def q4(site: Site) -> Stream:
     """The average closing price of each category."""
-    return auctions.closing(site.auctions, site.bids).key_by("category").agg(price=ps.mean("price"))
+    final = auctions.offers(site.auctions, site.bids).key_by("auction", "category").agg(price=ps.max("price"))
+    return final.key_by("category").agg(price=ps.mean("price"))
 
 
 def q6(site: Site) -> Stream:

@@ -1,18 +1,24 @@
 """Visits of a web site: clicks of a user that are less than half an hour apart, with what happened in each.
 
-`penstock run examples/sessionisation.py` reads JSON lines from `clicks/` and writes Parquet to `visits/`.
+    penstock run examples/sessionisation.py
+
+prints a line for each visit. Clicks may come up to a minute out of order; those that come later still are printed as
+they are, with "late" in front of them.
 """
+
+from pathlib import Path
 
 import polars as pl
 
 import penstock as ps
 
+CLICKS = Path(__file__).parent / "data" / "clicks.jsonl"
 CLICK = {"user": pl.String, "page": pl.String, "ts": pl.Int64}
 
 
 def sessionisation(flow: ps.Flow) -> None:
     clicks = flow.read(
-        ps.json_lines("clicks", schema=CLICK), event_time="ts", unit="s", max_delay="1m", idle_after="5m", uid="clicks"
+        ps.json_lines(CLICKS, schema=CLICK), event_time="ts", unit="s", max_delay="1m", idle_after="5m", uid="clicks"
     )
     visits = (
         clicks.key_by("user")
@@ -25,5 +31,5 @@ def sessionisation(flow: ps.Flow) -> None:
             uid="visits",
         )
     )
-    visits.write(ps.parquet("visits"), uid="out")
-    visits.side_output("late").write(ps.json_lines("late-clicks"), uid="late")
+    visits.write(ps.print(), uid="out")
+    visits.side_output("late").write(ps.print(prefix="late "), uid="late")

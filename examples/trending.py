@@ -1,28 +1,26 @@
-"""The three songs that were played most in the last hour, every ten minutes.
+"""The three songs that were played most in the last hour, every half hour.
 
-Plays are counted per song in sliding windows; a window of all songs then ranks what belongs together.
+    penstock run examples/trending.py
+
+Plays are counted per song in sliding windows; of the counts that end together the first three are picked.
 """
+
+from pathlib import Path
 
 import polars as pl
 
 import penstock as ps
-from penstock import col
 
+PLAYS = Path(__file__).parent / "data" / "plays.jsonl"
 PLAY = {"song": pl.String, "ts": pl.Int64}
 
 
-def best_three(ranked: pl.DataFrame) -> pl.DataFrame:
-    rows = ranked.explode("songs", "plays").sort("window_end", "plays", "songs", descending=[False, True, False])
-    top = rows.group_by("window_end", maintain_order=True).head(3)
-    return top.select("window_end", song="songs", plays="plays")
-
-
 def trending(flow: ps.Flow) -> None:
-    plays = flow.read(ps.json_lines("plays", schema=PLAY), event_time="ts", unit="s", max_delay="1m", uid="plays")
-    counts = plays.key_by("song").window(ps.sliding("1h", every="10m")).agg(plays=ps.count(), uid="counts")
-    together = counts.window(ps.tumbling("10m")).agg(
-        songs=ps.collect_list("song"), plays=ps.collect_list("plays"), uid="together"
+    plays = flow.read(ps.json_lines(PLAYS, schema=PLAY), event_time="ts", unit="s", max_delay="1m", uid="plays")
+    counts = plays.key_by("song").window(ps.sliding("1h", every="30m")).agg(plays=ps.count(), uid="counts")
+    # The time of a count is the end of its window: those of one moment share a tumbling window.
+    counts = counts.select("song", "plays", until="window_end")
+    best = counts.top_n(
+        3, by=["plays", "song"], descending=[True, False], rank="rank", within=ps.tumbling("30m"), uid="best"
     )
-    output = {"window_end": pl.Int64, "song": pl.String, "plays": pl.Int64}
-    top = together.select("window_end", "songs", "plays").map_batches(best_three, output=output)
-    top.filter(col("plays") > 0).write(ps.parquet("trending"), uid="top")
+    best.select("until", "rank", "song", "plays").write(ps.print(), uid="top")

@@ -30,9 +30,11 @@ if TYPE_CHECKING:
         KeyedStream,
         WindowAssigner,
         WindowedStream,
+        bounded,
         count_window,
         evictor,
         global_window,
+        punctuated,
         session,
         sliding,
         trigger,
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from penstock.api.aggregates import max_ as max
     from penstock.api.aggregates import min_ as min
     from penstock.api.aggregates import sum_ as sum
+    from penstock.api.connected import ConnectedStreams
     from penstock.api.joins import as_of, interval, lookup
     from penstock.connectors import (
         choice,
@@ -77,9 +80,16 @@ if TYPE_CHECKING:
         uniform,
     )
     from penstock.model.errors import PenstockError, UserError
-    from penstock.operators.contexts import Context, KeyedContext
-    from penstock.operators.user_functions import KeyedProcessFunction
+    from penstock.operators.contexts import Context, KeyedContext, ProcessContext
+    from penstock.operators.operator_states import BroadcastState, OperatorListState, UnionListState
+    from penstock.operators.user_functions import (
+        BroadcastProcessFunction,
+        CoProcessFunction,
+        KeyedProcessFunction,
+        ProcessFunction,
+    )
     from penstock.operators.user_states import AggregatingState, ListState, MapState, ReducingState, ValueState
+    from penstock.operators.watermarks import WatermarkGenerator
     from penstock.state.ttl import ttl
 
 _HOMES = {
@@ -87,21 +97,25 @@ _HOMES = {
         "all_horizontal", "any_horizontal", "coalesce", "col", "concat_str", "lit", "max_horizontal",
         "mean_horizontal", "min_horizontal", "sum_horizontal", "when",
     ),
-    "penstock.api": ("DataStream", "Flow", "KeyedStream", "WindowAssigner", "WindowedStream", "count_window",
-        "evictor", "global_window", "session", "sliding", "trigger", "tumbling"),
+    "penstock.api": ("DataStream", "Flow", "KeyedStream", "WindowAssigner", "WindowedStream", "bounded",
+        "count_window", "evictor", "global_window", "punctuated", "session", "sliding", "trigger", "tumbling"),
     "penstock.api.aggregates": (
         "MergeableAggregate", "all", "any", "approx_count_distinct", "collect_list", "count", "count_distinct",
         "first", "last", "max", "max_by", "mean", "min", "min_by", "quantile", "std", "sum", "var",
     ),
+    "penstock.api.connected": ("ConnectedStreams",),
     "penstock.api.joins": ("as_of", "interval", "lookup"),
     "penstock.connectors": (
         "choice", "collect", "csv", "discard", "generate", "items", "json_lines", "nexmark", "now", "parquet",
         "print", "sequence", "socket_lines", "timestamps", "uniform",
     ),
     "penstock.model.errors": ("PenstockError", "UserError"),
-    "penstock.operators.contexts": ("Context", "KeyedContext"),
-    "penstock.operators.user_functions": ("KeyedProcessFunction",),
+    "penstock.operators.contexts": ("Context", "KeyedContext", "ProcessContext"),
+    "penstock.operators.operator_states": ("BroadcastState", "OperatorListState", "UnionListState"),
+    "penstock.operators.user_functions": ("BroadcastProcessFunction", "CoProcessFunction", "KeyedProcessFunction",
+        "ProcessFunction"),
     "penstock.operators.user_states": ("AggregatingState", "ListState", "MapState", "ReducingState", "ValueState"),
+    "penstock.operators.watermarks": ("WatermarkGenerator",),
     "penstock.state.ttl": ("ttl",),
 }  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -109,6 +123,10 @@ _SHADOWS_A_BUILTIN = frozenset({"all", "any", "max", "min", "sum"})
 
 __all__ = [
     "AggregatingState",
+    "BroadcastProcessFunction",
+    "BroadcastState",
+    "CoProcessFunction",
+    "ConnectedStreams",
     "Context",
     "DataStream",
     "Flow",
@@ -118,10 +136,15 @@ __all__ = [
     "ListState",
     "MapState",
     "MergeableAggregate",
+    "OperatorListState",
     "PenstockError",
+    "ProcessContext",
+    "ProcessFunction",
     "ReducingState",
+    "UnionListState",
     "UserError",
     "ValueState",
+    "WatermarkGenerator",
     "WindowAssigner",
     "WindowedStream",
     "all",
@@ -130,6 +153,7 @@ __all__ = [
     "any_horizontal",
     "approx_count_distinct",
     "as_of",
+    "bounded",
     "choice",
     "coalesce",
     "col",
@@ -163,6 +187,7 @@ __all__ = [
     "now",
     "parquet",
     "print",
+    "punctuated",
     "quantile",
     "sequence",
     "session",

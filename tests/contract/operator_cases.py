@@ -15,6 +15,9 @@ from penstock import col
 
 SECOND = 1_000_000
 
+WHOLE_ROWS = ("*",)
+"""Rows of an output are taken back by all of their values."""
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -25,7 +28,7 @@ class Case:
     meaning: Callable[..., dict[str, list[Output]]]
     inputs: tuple[str, ...] = ("left",)
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Outputs that update earlier rows: what is left in the end is compared."""
+    """Outputs that update earlier rows, by these columns or `WHOLE_ROWS`: what is left in the end is compared."""
     in_time: bool = False
     """Rows are never late: for programs whose result depends on more than the order within one input."""
 

@@ -24,6 +24,7 @@ from penstock.operators.process import ProcessOperator
 from penstock.operators.user_functions import KeyedProcessFunction, describe
 from penstock.operators.user_states import ListState, MapState, ReducingState, ValueState
 from penstock.state.key_groups import group_range, key_groups
+from penstock.state.stored import StoredDict
 from penstock.storage import ObjectStore, open_store
 
 M = 8
@@ -272,6 +273,23 @@ def test_a_late_snapshot_has_the_state_of_its_barrier(folder: Path) -> None:
         job.send([("a", 1), ("b", 1), ("c", 1)])
         job.close()
         assert sorted(row[1].split()[0] for row in job.emitted) == ["0", "1", "2"]
+
+
+def test_a_burst_behind_a_barrier_is_written_though_the_snapshot_waits(folder: Path) -> None:
+    job = Job(open_store(str(folder / "store")), folder / "work", "rocksdb", budget=256 * 1024)
+    job.send([("a", 1), ("b", 2)])
+    write = job.freeze()
+    for first in range(0, 10_000, 500):
+        job.send([(f"user-{number}", number) for number in range(first, first + 500)])
+    (table, *_) = job.subtasks[0].calls.states.tables
+    assert isinstance(table.values, StoredDict)
+    assert table.values.cached_rows < 3_000, "rows in memory stay within the budget"
+    write()
+    job.start("rocksdb", 1)
+    job.emitted.clear()
+    job.send([("a", 1), ("b", 1), ("user-7", 1)])
+    job.close()
+    assert sorted(row[1].split()[0] for row in job.emitted) == ["0", "1", "2"], "the state of the barrier"
 
 
 def test_only_new_files_are_uploaded(folder: Path) -> None:

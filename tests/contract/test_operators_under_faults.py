@@ -13,17 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import testing
-from penstock.model.settings import JobSettings
+from penstock.model.settings import JobSettings, StateSettings
 
 sys.path.insert(0, str(Path(__file__).parent))
 from interpreter import Mark, Row, Script, rows_of
 from operator_cases import CASES as OPERATORS
-from operator_cases import Case
+from operator_cases import WHOLE_ROWS, Case
+from updating_cases import CASES as UPDATING
 from window_cases import CASES as WINDOWS
 
 SCHEMA = {"id": int, "key": int, "ts": int, "value": int, "text": str}
 EXAMPLES = 5
-CASES = [*OPERATORS, *WINDOWS]
+CASES = [*OPERATORS, *WINDOWS, *UPDATING]
 
 
 @st.composite
@@ -82,10 +83,15 @@ def check(case: Case, scripts_: dict[str, Script], options: dict[str, Any], para
     result = testing.run_stream(case.build, inputs, parallelism=parallelism, settings=SETTINGS[state], **options)
     for name, expected in case.meaning(**scripts_).items():
         keys = case.keys.get(name)
-        testing.assert_rows(result[name] if keys is None else result.table(name, keys=keys), expected)
+        by = None if keys == WHOLE_ROWS else keys
+        testing.assert_rows(result[name] if keys is None else result.table(name, keys=by), expected)
 
 
-SETTINGS = {"memory": JobSettings()}
+SETTINGS = {
+    "memory": JobSettings(),
+    "rocksdb": JobSettings(state=StateSettings(backend="rocksdb", memory_budget=1)),
+}
+"""With a budget of one byte nothing stays in memory that can be elsewhere."""
 
 
 @pytest.mark.parametrize("state", SETTINGS)

@@ -19,7 +19,7 @@ from penstock.connectors import Endpoint
 from penstock.connectors.base import Sink, SinkContext
 from penstock.model import schemas
 from penstock.model.clocks import SystemClock
-from penstock.model.errors import FatalJobError
+from penstock.model.errors import FatalJobError, UserError
 from penstock.model.ids import Attempt, CheckpointId, JobId, SubtaskId, Uid, VertexId
 from penstock.model.specs import Connector
 
@@ -69,6 +69,18 @@ def prepare(sink: Sink, checkpoint: int) -> list[dict[str, Any]]:
     stage = sink.prepare(CheckpointId(checkpoint))
     decoded: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(stage() if stage else []))
     return decoded
+
+
+@pytest.mark.parametrize("there", ["a file", "a folder that is closed"])
+def test_a_place_that_cannot_be_written_to_is_refused_before_the_first_row(
+    there: str, form: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if there == "a file":
+        (tmp_path / "out").write_text("")
+    else:
+        monkeypatch.setattr("os.access", lambda *_: False)  # root may write anywhere
+    with pytest.raises(UserError, match=r"(?s)S011 .*cannot write to .*out/rows"):
+        open_sink(form.make(tmp_path / "out" / "rows")).recover([])
 
 
 def test_rows_are_invisible_until_they_are_committed(form: Format, tmp_path: Path) -> None:

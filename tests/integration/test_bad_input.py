@@ -1,13 +1,18 @@
 """Bad programs and bad rows, as a user meets them: a code, the place, what is wrong and how to fix it.
 
-Every case runs the real command line. A refused program starts nothing; bad rows end the job with exit code 1.
+Every case goes through the command line, as `penstock run` does, to a cluster that they share. A refused program
+starts nothing; bad rows end the job with exit code 1.
 """
 
-import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import polars as pl
 import pytest
+
+from penstock.cli import main
+from penstock.local import LocalCluster
 
 HEAD = """import os, threading, time
 import penstock as ps
@@ -18,15 +23,33 @@ def numbers(flow):
 
 """
 
+Run = Callable[..., tuple[int, str]]
+"""From a program, and options, to the exit code and what was said."""
 
-def run(tmp_path: Path, program: str, *options: str) -> tuple[int, str]:
-    path = tmp_path / "main.py"
-    path.write_text(HEAD + program)
-    done = subprocess.run(
-        [sys.executable, "-m", "penstock.cli", "run", f"{path}:main", *options],
-        capture_output=True, text=True, check=False, timeout=55, cwd=tmp_path,
-    )  # fmt: skip
-    return done.returncode, done.stderr
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster(tmp_path_factory.mktemp("state")) as running:
+        yield running
+
+
+@pytest.fixture
+def run(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Run:
+    def run_program(program: str, *options: str) -> tuple[int, str]:
+        path = tmp_path / "main.py"
+        path.write_text(HEAD + program)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(
+            sys, "argv", ["penstock", "run", f"{path}:main", "--jobmanager", cluster.client.url, *options]
+        )
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, capfd.readouterr().err
+
+    return run_program
 
 
 def line_of(program: str, text: str) -> int:
@@ -82,15 +105,16 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_bad_program_is_refused_before_anything_starts(case: str, tmp_path: Path) -> None:
+def test_a_bad_program_is_refused_before_anything_starts(case: str, run: Run, cluster: LocalCluster) -> None:
     program, place, expected = REFUSED[case]
-    code, errors = run(tmp_path, program)
+    jobs = len(cluster.client.jobs())
+    code, errors = run(program)
     assert code == 2, errors
     assert f"main.py:{line_of(program, place)}" in errors
     for text in expected:
         assert text in errors
     assert "Traceback" not in errors
-    assert not (tmp_path / ".penstock").exists()
+    assert len(cluster.client.jobs()) == jobs
 
 
 FAILING = {
@@ -100,7 +124,7 @@ FAILING = {
         ["P007", "halve", "ZeroDivisionError", "main.py", "n=5"],
     ),
     "P8 a function that does not return": (
-        "def spin(n):\n    while True:\n        pass\n"
+        "def spin(n):\n    while True:\n        time.sleep(1)\n"
         'def main(flow):\n    numbers(flow).map(spin, output={"n": int}, uid="endless").write(ps.discard())\n',
         ["P008", "has not yielded for 30 s", 'in operator "endless", here:\n  File ', "main.py", "in spin"],
     ),
@@ -125,9 +149,9 @@ FAILING = {
 
 
 @pytest.mark.parametrize("case", FAILING)
-def test_a_failing_job_says_why(case: str, tmp_path: Path) -> None:
+def test_a_failing_job_says_why(case: str, run: Run) -> None:
     program, expected = FAILING[case]
-    code, errors = run(tmp_path, program, "--restarts", "0")
+    code, errors = run(program, "--restarts", "0")
     assert code == 1, errors
     for text in expected:
         assert text in errors
@@ -149,27 +173,21 @@ def json_program(schema: str = '{"n": int}') -> str:
     ],
     ids=["R1 malformed", "R2 too large", "R3 of a wrong type"],
 )
-def test_a_bad_row_stops_the_job_and_names_its_place(content: bytes, expected: list[str], tmp_path: Path) -> None:
+def test_a_bad_row_stops_the_job_and_names_its_place(
+    content: bytes, expected: list[str], run: Run, tmp_path: Path
+) -> None:
     (tmp_path / "rows.jsonl").write_bytes(content)
-    code, errors = run(tmp_path, json_program())
+    code, errors = run(json_program())
     assert code == 1, errors
     for text in expected:
         assert text in errors
 
 
-def test_a_file_with_other_columns_is_named(tmp_path: Path) -> None:
-    program = (
-        "import polars as pl\n"
-        "def main(flow):\n"
-        '    flow.read(ps.parquet("*.parquet"), uid="rows").write(ps.discard(), uid="out")\n'
-    )
-    write = (
-        "import polars as pl\n"
-        'pl.DataFrame({"amount": [1]}).write_parquet("a.parquet")\n'
-        'pl.DataFrame({"amount": ["1"]}).write_parquet("b.parquet")\n'
-    )
-    subprocess.run([sys.executable, "-c", write], cwd=tmp_path, check=True, timeout=30)
-    code, errors = run(tmp_path, program)
+def test_a_file_with_other_columns_is_named(run: Run, tmp_path: Path) -> None:
+    program = 'def main(flow):\n    flow.read(ps.parquet("*.parquet"), uid="rows").write(ps.discard(), uid="out")\n'
+    pl.DataFrame({"amount": [1]}).write_parquet(tmp_path / "a.parquet")
+    pl.DataFrame({"amount": ["1"]}).write_parquet(tmp_path / "b.parquet")
+    code, errors = run(program)
     assert code != 0
     for text in ("R003", "amount: Int64 -> String", "b.parquet"):
         assert text in errors

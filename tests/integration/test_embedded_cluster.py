@@ -23,10 +23,8 @@ from penstock.rpc import RestClient
 
 PROGRAMS = Path(__file__).parent / "embedded_programs.py"
 
-pytestmark = pytest.mark.timeout(120)
 
-
-def wait_until(condition: Callable[[], bool], *, seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], *, seconds: float = 200) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -118,7 +116,7 @@ def client_is_up(state_dir: Path) -> bool:
 def test_the_state_of_a_finished_job_is_removed_unless_it_was_asked_for():
     result = run(None, "evens")
     assert not result.kept
-    assert not result.state_dir.exists()
+    assert not result.folder.exists()
 
 
 def test_what_slots_print_reaches_the_standard_output(tmp_path, capsys):
@@ -185,7 +183,7 @@ def test_ctrl_c_stops_with_a_checkpoint_and_the_command_it_prints_goes_on_from_t
 
         wait_until(advanced)
         first.send_signal(signal.SIGINT)
-        output, errors = first.communicate(timeout=60)
+        output, errors = first.communicate(timeout=200)
         assert first.returncode == 0, errors
         answer = msgspec.json.decode(output)
         assert answer["job"]["state"] == "stopped"

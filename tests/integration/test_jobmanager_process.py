@@ -20,7 +20,7 @@ from penstock.model.tasks import ChainLink
 from penstock.rpc import RestClient
 
 
-def wait_until(condition: Callable[[], bool], *, seconds: float = 30) -> None:
+def wait_until(condition: Callable[[], bool], *, seconds: float = 200) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -62,7 +62,7 @@ class Started:
 
     def end(self, number: int = signal.SIGKILL) -> int:
         self.process.send_signal(number)
-        return self.process.wait(10)
+        return self.process.wait(200)
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -105,7 +105,7 @@ def test_a_second_one_on_the_same_directory_is_refused_with_the_pid_of_the_first
     first = start()
     first.client()
     second = start()
-    assert second.process.wait(30) == 2
+    assert second.process.wait(200) == 2
     assert f"C001 the state directory {first.state_dir} belongs to a running JobManager, pid {first.process.pid}" in (
         second.errors()
     )

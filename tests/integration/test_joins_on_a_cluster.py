@@ -14,8 +14,6 @@ from penstock.local.running import RunResult, with_settings
 
 PROGRAMS = Path(__file__).parent / "join_programs.py"
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> RunResult:

@@ -16,8 +16,9 @@ from penstock.graph import JobGraph
 from penstock.jobmanager.rest import application
 from penstock.model.errors import UserError
 from penstock.model.ids import JobId
-from penstock.model.views import CheckpointView, ClusterView, JobView, OperatorView, VertexView
+from penstock.model.views import CheckpointView, ClusterView, JobView, OperatorView, SavepointView, VertexView
 from penstock.rpc import RestClient, UnreachableError
+from penstock.savepoints import RestoreOptions
 
 LIMIT = 100_000
 
@@ -28,6 +29,7 @@ class PlainJobs:
     def __init__(self) -> None:
         self.states = {JobId("calm-1"): "running", JobId("done-1"): "finished"}
         self.orders: list[tuple[str, str]] = []
+        self.taken: list[SavepointView] = []
 
     def health(self):
         return {"status": "ok"}
@@ -57,12 +59,13 @@ class PlainJobs:
     async def graph(self, job):
         return b'{"name":"g"}'
 
-    async def submit(self, body, *, name, origin):
+    async def submit(self, body, *, name, origin, restore):
         try:
             msgspec.json.decode(body, type=JobGraph)
         except msgspec.DecodeError as error:
             raise UserError("H005", f"the body is not a job graph: {error}") from error
         self.orders.append((name, origin))
+        self.restore = restore
         self.states[JobId("new-1")] = "created"
         return JobId("new-1")
 
@@ -75,6 +78,14 @@ class PlainJobs:
 
     def trigger_checkpoint(self, job):
         self.orders.append(("checkpoint", job))
+
+    def savepoints(self, job):
+        return tuple(self.taken)
+
+    async def take_savepoint(self, job, *, folder, stop):
+        self.orders.append(("stop-savepoint" if stop else "savepoint", folder))
+        self.taken.append(SavepointView(uri="file:///s/1", kind="savepoint", status="pending", requested_us=0))
+        return self.taken[-1]
 
 
 @contextlib.contextmanager
@@ -108,7 +119,7 @@ def status_of(url: str, *, method: str = "GET", body: bytes | None = None, **hea
     named = {key.replace("_", "-"): value for key, value in headers.items()}
     request = urllib.request.Request(url, data=body, method=method, headers=named)
     try:
-        with urllib.request.urlopen(request, timeout=5) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             return response.status, {}
     except urllib.error.HTTPError as error:
         with error:
@@ -141,6 +152,24 @@ def test_a_job_is_submitted_with_its_name_and_origin(client, jobs):
     graph = msgspec.json.encode(JobGraph(name="g", vertices=(), edges=(), bounded=True))
     assert client.submit(graph, name="other", origin="latest").id == "new-1"
     assert jobs.orders == [("other", "latest")]
+
+
+def test_what_is_allowed_on_the_way_from_a_savepoint_arrives(client, jobs):
+    graph = msgspec.json.encode(JobGraph(name="g", vertices=(), edges=(), bounded=True))
+    options = RestoreOptions(evolve=True, map_uid=(("a", "b"), ("c.d", "")))
+    client.submit(graph, origin="file:///s/1", restore=options.query)
+    assert jobs.restore == options
+
+
+def test_one_savepoint_is_taken_at_a_time_and_only_of_a_job_that_runs(client, jobs):
+    view = client.take_savepoint("calm-1", folder="s3://b/s", stop=True)
+    assert (view.status, jobs.orders) == ("pending", [("stop-savepoint", "s3://b/s")])
+    status, problem = status_of(f"{client.url}/jobs/calm-1/savepoints", method="POST", body=b"")
+    assert (status, problem["code"]) == (409, "S028")
+    assert "file:///s/1" in problem["what"]
+    status, problem = status_of(f"{client.url}/jobs/done-1/savepoints", method="POST", body=b"")
+    assert (status, problem["code"]) == (409, "S008")
+    assert client.savepoints("calm-1") == [view]
 
 
 def test_a_body_over_the_limit_is_413(client):
@@ -185,7 +214,7 @@ def test_wrong_methods_and_paths_have_the_same_form_of_error(client):
 
 
 def test_metrics_are_prometheus_text(client):
-    with urllib.request.urlopen(f"{client.url}/metrics", timeout=5) as response:
+    with urllib.request.urlopen(f"{client.url}/metrics", timeout=60) as response:
         text = response.read().decode()
     assert "# TYPE penstock_operator_rows_in_total counter" in text
     assert 'penstock_operator_rows_in_total{job="calm-1",vertex="count",operator="count"} 12' in text

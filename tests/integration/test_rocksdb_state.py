@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import polars as pl
-import pytest
 
 import penstock as ps
 from penstock.api.programs import build
@@ -21,8 +20,6 @@ from penstock.taskmanager.work_folders import work_folder
 ROWS = 200_000
 RATE = 40_000
 KEYS = 5_000
-
-pytestmark = pytest.mark.timeout(120)
 
 
 class Total(ps.KeyedProcessFunction):
@@ -43,7 +40,7 @@ def totals(flow: ps.Flow, target: str) -> None:
     numbers.key_by("user").process(Total(), output=output, uid="totals").write(ps.parquet(target), uid="out")
 
 
-def wait_until(condition: Callable[[], bool], *, seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], *, seconds: float = 200) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"

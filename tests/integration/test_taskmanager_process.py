@@ -77,7 +77,7 @@ class ListeningJobManager:
         def found() -> bool:
             return any(isinstance(message, kind) and where(message) for message in self.told)
 
-        async with asyncio.timeout(20), self._arrived:
+        async with asyncio.timeout(200), self._arrived:
             await self._arrived.wait_for(found)
             while True:
                 message = self.told.pop(0)
@@ -247,7 +247,7 @@ async def test_a_lost_jobmanager_ends_the_work_and_is_found_when_it_is_back(jobm
         await jobmanager.send(register, deploy("calm"))
         await jobmanager.first(Running)
         await jobmanager.stop()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(200):
             while not gone(register.slots[0].pid):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         replacement = ListeningJobManager(jobmanager.port, epoch="e2")

@@ -4,16 +4,12 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 from penstock.api.programs import build
 from penstock.local import run_graph
 from penstock.local.progress import SilentProgress
 
 PROGRAMS = Path(__file__).parent / "window_programs.py"
 SECOND = 1_000_000
-
-pytestmark = pytest.mark.timeout(120)
 
 
 def test_sessions_and_their_late_rows(tmp_path):

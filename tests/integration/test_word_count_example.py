@@ -30,7 +30,7 @@ def test_the_program_is_at_most_fifteen_lines() -> None:
 @pytest.mark.parametrize("parallelism", [1, 2])
 def test_words_from_a_socket_are_counted(parallelism: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(50)
+        server.settimeout(200)
         host, port = server.getsockname()
         command = [sys.executable, "-m", "penstock.cli", "run", str(EXAMPLE), "--parallelism", str(parallelism)]
         environment = os.environ | {"LINES_FROM": f"{host}:{port}"}
@@ -40,7 +40,7 @@ def test_words_from_a_socket_are_counted(parallelism: int) -> None:
             connection, _ = server.accept()
             connection.sendall(TEXT.encode() + b"\n")
             connection.close()
-            output, errors = run.communicate(timeout=50)
+            output, errors = run.communicate(timeout=200)
     assert run.returncode == 0, errors
     counted: Counter[str] = Counter()
     for row in map(json.loads, output.splitlines()):

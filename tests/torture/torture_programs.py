@@ -1,12 +1,10 @@
-"""The jobs that are tortured: their programs, and what they must come to however often they are killed.
-
-Every row of a result is unique, so that one that is written twice is seen as such.
-"""
+"""Jobs over auctions, and a loop: their programs, and what they must come to however often they are killed."""
 
 from typing import Any
 
 import numpy as np
 import polars as pl
+from oracles import EqualRows, Oracle
 
 import penstock as ps
 from penstock import col
@@ -32,9 +30,9 @@ def keyed_windows(flow: ps.Flow, out: str, seed: int) -> None:
     ).write(ps.parquet(out), uid="result")
 
 
-def expected_of_keyed_windows(seed: int) -> pl.DataFrame:
+def expected_of_keyed_windows(seed: int) -> Oracle:
     starts = pl.concat_list([pl.col("ts").dt.truncate("1s") - pl.duration(seconds=back) for back in (0, 1)])
-    return (
+    windows = (
         _input(seed)
         .with_columns(window_start=starts)
         .explode("window_start")
@@ -42,6 +40,7 @@ def expected_of_keyed_windows(seed: int) -> pl.DataFrame:
         .agg(bids=pl.len().cast(pl.Int64), total=pl.col("price").sum(), highest=pl.col("price").max())
         .with_columns(window_end=pl.col("window_start") + pl.duration(seconds=2))
     )
+    return EqualRows(windows)
 
 
 def keyed_process(flow: ps.Flow, out: str, seed: int) -> None:
@@ -58,7 +57,7 @@ def keyed_process(flow: ps.Flow, out: str, seed: int) -> None:
     )
 
 
-def expected_of_keyed_process(seed: int) -> pl.DataFrame:
+def expected_of_keyed_process(seed: int) -> Oracle:
     closed = (
         _input(seed)
         .group_by("auction", period=pl.col("ts").dt.timestamp("us") // PERIOD_US)
@@ -70,7 +69,8 @@ def expected_of_keyed_process(seed: int) -> pl.DataFrame:
         .drop_nulls("bids")
         .with_columns(total=pl.lit(None, pl.Int64))
     )
-    return pl.concat([closed.with_columns(kind=pl.lit("closed")), reported.with_columns(kind=pl.lit("reported"))])
+    named = {"closed": closed, "reported": reported}
+    return EqualRows(pl.concat(frame.with_columns(kind=pl.lit(kind)) for kind, frame in named.items()))
 
 
 class Closing(ps.KeyedProcessFunction):
@@ -107,9 +107,9 @@ def loop(flow: ps.Flow, out: str, seed: int) -> None:
     started.iterate(body, uid="loop").write(ps.parquet(out), uid="result")
 
 
-def expected_of_loop(seed: int) -> pl.DataFrame:
+def expected_of_loop(seed: int) -> Oracle:
     numbers = pl.DataFrame({"n": np.arange(LOOP_ROWS)})
-    return numbers.with_columns(left=pl.lit(0, pl.Int64), turn=(pl.col("n") * 7_919 + seed) % LOOP_TURNS)
+    return EqualRows(numbers.with_columns(left=pl.lit(0, pl.Int64), turn=(pl.col("n") * 7_919 + seed) % LOOP_TURNS))
 
 
 def _bids(flow: ps.Flow, seed: int) -> ps.DataStream:

@@ -8,6 +8,7 @@ from penstock.api.flows import Flow
 from penstock.api.keyed_streams import KeyedStream
 from penstock.api.programs import build, load_program
 from penstock.api.streams import DataStream
+from penstock.api.watermarks import bounded, punctuated
 from penstock.api.windowed import WindowedStream
 from penstock.api.windows import WindowAssigner, count_window, global_window, session, sliding, tumbling
 
@@ -19,11 +20,13 @@ __all__ = [
     "KeyedStream",
     "WindowAssigner",
     "WindowedStream",
+    "bounded",
     "build",
     "count_window",
     "evictor",
     "global_window",
     "load_program",
+    "punctuated",
     "session",
     "sliding",
     "trigger",

@@ -102,20 +102,9 @@ def _trigger(window: "WindowedStream", options: Options, where: str) -> specs.Tr
             where=where,
             fix=".trigger(ps.trigger.count(1000))",
         )
-    if isinstance(window._assigner, Sessions) and (window._lateness_us or not _only_at_the_end(window)):
-        raise UserError(
-            "P026",
-            "session: with reduce, apply or an evictor a session fires once, when it is over",
-            where=where,
-            fix="leave out the trigger and allowed_lateness; agg without an evictor takes late rows",
-        )
     if call is None:
         return specs.Trigger()
     return call.resolve(window._stream.schema, name=options.name or options.uid or "trigger", where=where)
-
-
-def _only_at_the_end(window: "WindowedStream") -> bool:
-    return window._trigger is None or window._trigger.spec == specs.Trigger()
 
 
 def _evictor(window: "WindowedStream", where: str) -> specs.Evictor | None:

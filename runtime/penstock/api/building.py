@@ -30,6 +30,7 @@ _STATEFUL = (
     specs.WindowAggregate,
     specs.MapAsync,
     specs.Process,
+    specs.CoProcess,
     specs.Retract,
     specs.RunningAggregate,
     specs.Join,
@@ -196,5 +197,7 @@ class GraphBuilder:
 
 
 def _forgets(spec: specs.OperatorSpec) -> bool:
-    """Sinks that have nothing to go on from: no uid is missed."""
+    """Sinks and functions that have nothing to go on from: no uid is missed."""
+    if isinstance(spec, specs.Process | specs.CoProcess):
+        return not spec.keys and not spec.states
     return isinstance(spec, specs.Sink) and spec.connector.kind in ("print", "discard")

@@ -17,14 +17,17 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     return folded[close[0]] if close else None
 
 
-def unknown_column(name: str, schema: Mapping[str, object], *, what: str, where: str) -> UserError:
-    """`name` is not one of the columns that there are."""
+def unknown_column(
+    name: str, schema: Mapping[str, object], *, what: str, where: str, or_text: bool = False
+) -> UserError:
+    """`name` is not one of the columns that there are; `or_text`: it may have been meant as a text."""
     guess = nearest(name, schema)
+    fix = f'did you mean "{guess}"?' if guess else "use one of the columns above, or add it with with_columns"
     return UserError(
         "P020",
         f'{what}: there is no column "{name}"; the columns are {listing(schema)}',
         where=where,
-        fix=f'did you mean "{guess}"?' if guess else "use one of the columns above, or add it with with_columns",
+        fix=f'{fix} A text is written lit("{name}")' if or_text else fix,
     )
 
 

@@ -22,16 +22,19 @@ from penstock.model.errors import UserError
 from penstock.model.specs import Expression
 
 IntoExpression = Any
-"""A Narwhals or Polars expression, the name of a column, or (by keyword) a plain value."""
+"""A Narwhals or Polars expression, the name of a column, or a number or other plain value; `lit("text")` is a text."""
+
+_PYTHON = "python_udf"
+"""What Polars calls Python functions in an expression."""
 
 
-def native(value: IntoExpression, *, strings_are_columns: bool = True) -> pl.Expr:
+def native(value: IntoExpression) -> pl.Expr:
     """The Polars form of anything that can stand for an expression."""
     if isinstance(value, nw.Expr):
         return _narwhals_to_polars(value)
     if isinstance(value, pl.Expr):
         return value
-    if isinstance(value, str) and strings_are_columns:
+    if isinstance(value, str):
         return pl.col(value)
     return pl.lit(value)
 
@@ -45,9 +48,12 @@ def resolve(
     where: str,
 ) -> tuple[tuple[Expression, ...], pl.Schema]:
     """The columns that a `select` of these would make: one expression for each, and their types."""
+    for value in named.values():
+        if isinstance(value, str) and value not in schema:
+            raise checks.unknown_column(value, schema, what=what, where=where, or_text=True)
     try:
         written = [native(value) for value in _flattened(positional)]
-        written += [native(value, strings_are_columns=False).alias(name) for name, value in named.items()]
+        written += [native(value).alias(name) for name, value in named.items()]
     except (NarwhalsError, TypeError, ValueError) as error:
         raise UserError("P020", f"{what}: {_first_line(error)}", where=where) from None
     made: dict[str, pl.DataType] = {}
@@ -90,6 +96,9 @@ def output_types(expr: pl.Expr, schema: pl.Schema, *, what: str, where: str, agg
         raise checks.unknown_column(unknown[0], schema, what=what, where=where)
     try:
         types = schema.to_frame(eager=False).select(expr).collect_schema()
+        if _PYTHON not in str(expr):  # functions of the user are not called before there are rows
+            # The plan alone does not tell that a text is compared with a number, or that a number has no `.str`.
+            schema.to_frame().select(expr)
     except pl.exceptions.ColumnNotFoundError as error:
         raise UserError(
             "P020", f"{what}: {_first_line(error)}; the columns are {checks.listing(schema)}", where=where

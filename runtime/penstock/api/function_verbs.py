@@ -17,10 +17,10 @@ from penstock.api.windows import Duration
 from penstock.model import schemas, specs
 from penstock.model.durations import parse_duration
 from penstock.model.errors import UserError
-from penstock.operators import failures
+from penstock.operators import failures, user_functions
+from penstock.operators.operator_states import BroadcastState
 
 if TYPE_CHECKING:
-    from penstock.api.keyed_streams import KeyedStream
     from penstock.api.streams import DataStream
 
 
@@ -123,8 +123,8 @@ def map_async(
     )
 
 
-def process_keyed(
-    stream: "KeyedStream",
+def process(
+    stream: "DataStream",
     function: Any,
     output: Any,
     options: Options,
@@ -133,24 +133,52 @@ def process_keyed(
     on_error: str,
     where: str,
 ) -> "DataStream":
-    """`process` of a keyed stream."""
-    name = stream._builder.next_name("process", options)
-    sides = sides_of(stream, side_outputs, on_error, name=name, where=where)
-    spec, schema = processing.process_spec(
-        function,
-        output,
-        keys=stream.keys,
-        schema=stream.schema,
-        event_time=stream.event_time,
+    """`process` of one stream, with keys or without."""
+    request = processing.ProcessRequest(
+        function=function,
+        output=output,
+        side_outputs=side_outputs,
         on_error=on_error,
-        tags=tuple(side_outputs or ()),
-        name=name,
+        name=stream._builder.next_name("process", options),
         where=where,
     )
+    sides = sides_of(stream, side_outputs, on_error, name=request.name, where=where)
+    called: user_functions.StatefulFunction
+    if isinstance(stream._partitioning, specs.Hash):
+        keys = stream._partitioning.keys
+        fix = "class Total(ps.KeyedProcessFunction): def process(self, ctx, price): ..."
+        called = processing.instance_of(user_functions.KeyedProcessFunction, request, fix=fix)
+    else:
+        keys = ()
+        _require_no_key(function, where)
+        fix = "class Numbered(ps.ProcessFunction): def process(self, ctx, price): ..."
+        called = processing.instance_of(user_functions.ProcessFunction, request, fix=fix)
+    spec, schema = processing.process_spec(request, called, stream, keys)
+    if any(state.kind == BroadcastState.kind for state in spec.states):
+        stream = in_one_order(stream, where=where)
     time = stream._time_if_in(schema, "process", where)
     return stream._add(
         "process", spec, schema, options, where=where, time=time, default_name=spec.function.name, sides=sides
     )
+
+
+def in_one_order(stream: "DataStream", *, where: str) -> "DataStream":
+    """The same rows for every subtask, through one: all subtasks get them in the same order."""
+    spec = specs.Union(columns=tuple(stream.schema))
+    options = Options(name="in one order", parallelism=1)
+    gathered = stream._spread(specs.Forward())._add("gather", spec, stream.schema, options, where=where)
+    return gathered.broadcast()
+
+
+def _require_no_key(function: Any, where: str) -> None:
+    kind = function if isinstance(function, type) else type(function)
+    if issubclass(kind, user_functions.KeyedProcessFunction):
+        raise UserError(
+            "P005",
+            "process: state is kept by key, and this stream has none",
+            where=where,
+            fix='key_by("column") first; or, for rows without keys, a ps.ProcessFunction',
+        )
 
 
 def sides_of(

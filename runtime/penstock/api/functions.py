@@ -45,6 +45,11 @@ def instance(thing: object, *, name: str, where: str) -> specs.Function:
     return specs.Function(name=type(thing).__qualname__, pickled=pickling.dump(thing, name=name, where=where))
 
 
+def tells_output(function: Callable[..., Any]) -> bool:
+    """Whether a function is annotated to return rows of known columns."""
+    return row_types.is_row_type(_element(_without_none(_return_annotation(function))))
+
+
 def output_schema(function: Callable[..., Any], output: Any, *, many: bool, name: str, where: str) -> pl.Schema:
     """The columns that a function gives: from `output=`, or from what it is annotated to return."""
     if output is not None:

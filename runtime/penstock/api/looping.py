@@ -43,9 +43,6 @@ def iterate(stream: "DataStream", body: Body, options: Options, *, where: str) -
     feedback: DataStream = made[0]
     result: DataStream = made[1]
     builder = stream._builder
-    builder.warnings.append(
-        f"iterate at {where} is experimental: after a failure while a job is being restored, a loop may never end"
-    )
     if not builder.leads_to(inside._uid, feedback._uid):
         raise _mistake("the feedback does not come from the loop", where, "derive it from the body's argument")
     checks.require_same_columns(inside.schema, feedback.schema, "the feedback", verb="iterate", where=where)

@@ -44,7 +44,7 @@ def dump(function: object, *, name: str, where: str) -> bytes:
 def program_by_value() -> contextlib.AbstractContextManager[None]:
     """What is pickled inside takes the code of the user's program with it."""
     # The caller is looked up here and not inside, where the innermost foreign frame is contextlib's.
-    return _by_value(_program_modules(places.caller_file()))
+    return _by_value(_modules.of(places.caller_file()))
 
 
 @contextlib.contextmanager
@@ -60,11 +60,30 @@ def _by_value(modules: list[ModuleType]) -> Iterator[None]:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _program_modules(program: Path | None) -> list[ModuleType]:
-    """Loaded modules that lie in the folder of the user's program or below, and are not installed."""
-    if program is None:
-        return []
-    folder = program.resolve().parent
+class _ProgramModules:
+    """Loaded modules that lie in the folder of the user's program or below, and are not installed.
+
+    Every expression asks, and there are thousands of modules: they are looked through only when they have changed.
+    """
+
+    def __init__(self) -> None:
+        self._program: Path | None = None
+        self._loaded: list[ModuleType] = []
+        self._found: list[ModuleType] = []
+
+    def of(self, program: Path | None) -> list[ModuleType]:
+        """As they are loaded now."""
+        loaded = list(sys.modules.values())
+        if program != self._program or loaded != self._loaded:
+            self._program, self._loaded = program, loaded
+            self._found = [] if program is None else _modules_below(program.resolve().parent)
+        return self._found
+
+
+_modules = _ProgramModules()
+
+
+def _modules_below(folder: Path) -> list[ModuleType]:
     return [
         module
         for name, module in list(sys.modules.items())

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from penstock.api import changes as updating
-from penstock.api import checks
+from penstock.api import checks, expressions
 from penstock.api.aggregates import AggregateCall
 from penstock.api.building import Options
 from penstock.api.times import StreamTime
 from penstock.api.windows import Duration, duration
 from penstock.model import schemas, specs
 from penstock.model.errors import UserError
+from penstock.state.key_index import can_hash
 
 if TYPE_CHECKING:
     from penstock.api.streams import DataStream
@@ -31,6 +32,7 @@ def running(
     if not calls:
         raise UserError("P020", "agg: no aggregate given", where=where, fix="agg(bids=ps.count())")
     keys = key_columns(stream)
+    stream = _taking_back(stream, keys, "agg", ttl, where)
     schema = {key: stream.schema[key] for key in keys}
     resolved = []
     for column, call in calls.items():
@@ -49,6 +51,8 @@ def running(
                 fix="results have the keys: choose another name",
             )
         aggregate, schema[column] = call.resolve(column, stream.schema, where=where)
+        if stream.changes is not None:
+            _require_taken_back(aggregate, stream, where)
         resolved.append(aggregate)
     if not keys:
         options = single(options, "a running aggregate without a key", where)
@@ -57,22 +61,64 @@ def running(
         aggregates=tuple(resolved),
         event_time=stream.event_time,
         ttl=time_to_live(stream, ttl, what="agg", where=where),
+        updating=stream.changes is not None,
         output=schemas.fields(schema),
     )
-    if stream.changes is not None:
-        raise UserError(
-            "P030",
-            "agg: the stream updates earlier rows, and a running aggregate cannot take rows back",
-            where=where,
-            fix="aggregate the rows before they are updated, or as_changelog() to aggregate the changes themselves",
-        )
     time = StreamTime(
         kind="none",
         lost=f"agg at {where} has one result for all of time",
         keep="aggregate in a window: key_by(...).window(ps.tumbling(...)).agg(...)",
     )
     changes = specs.Changes(keys=keys)
-    return stream._add("agg", spec, pl.Schema(schema), options, where=where, time=time, changes=changes)
+    return stream._add(
+        "agg", spec, pl.Schema(schema), options, where=where, time=time, changes=changes, takes_changes=True
+    )
+
+
+def _taking_back(
+    stream: "DataStream", keys: tuple[str, ...], verb: str, ttl: Duration | None, where: str
+) -> "DataStream":
+    """The same rows by the same keys, with every update as a delete and an insert."""
+    if stream.changes is None:
+        return stream
+    if ttl is not None:
+        raise UserError(
+            "P065",
+            f"{verb}: the stream updates earlier rows, and with ttl= a row could be taken back that was forgotten",
+            where=where,
+            fix=f"give the ttl= to the verbs in front of {verb}, or as_changelog() to take each change as a row",
+        )
+    once = updating.retracted(stream, where)
+    return once._spread(specs.Hash(keys=keys)) if keys else once
+
+
+def _require_taken_back(aggregate: specs.Aggregate, stream: "DataStream", where: str) -> None:
+    """Rows of the aggregate can be found again, and have an order if it asks for one."""
+    if aggregate.function in specs.SUBTRACTED:
+        return
+    if aggregate.function in ("first", "last", "collect_list") and stream.event_time is None:
+        raise UserError(
+            "P066",
+            f'agg: "{aggregate.name}" goes by the order of rows, and the stream updates earlier rows and has no event '
+            f"time: {stream._time.lost or 'it was read without one'}",
+            where=where,
+            fix="ps.min_by or ps.max_by with a column that says which row is first",
+        )
+    for expression in (aggregate.input, aggregate.by):
+        if expression is None:
+            continue
+        kind = pl.DataFrame(schema=stream.schema).select(expressions.deserialize(expression)).dtypes[0]
+        if not can_hash(kind):
+            raise _not_found_again("agg", f'"{aggregate.name}"', kind, where)
+
+
+def _not_found_again(verb: str, what: str, kind: pl.DataType, where: str) -> UserError:
+    return UserError(
+        "P067",
+        f"{verb}: the stream updates earlier rows, and {what} is of type {kind}, by which no row is found again",
+        where=where,
+        fix=f"select the parts that are needed before {verb}",
+    )
 
 
 def deduplicate(
@@ -188,8 +234,13 @@ def top_n(stream: "DataStream", request: TopNRequest, options: Options, *, where
     if window is None:
         by_rank = specs.Changes(keys=(*keys, request.rank)) if request.rank is not None else None
         changes = by_rank or specs.Changes(keys=None, updates=False)
+    if stream.changes is not None and window is not None:
+        raise updating.refused("top_n in windows", stream.changes, where)
+    stream = _taking_back(stream, keys, "top_n", request.ttl, where)
     if stream.changes is not None:
-        raise updating.refused("top_n", stream.changes, where)
+        for column, kind in stream.schema.items():
+            if not can_hash(kind):
+                raise _not_found_again("top_n", f'the column "{column}"', kind, where)
     if not keys:
         options = single(options, "top_n without a key", where)
     spec = specs.TopN(
@@ -201,9 +252,12 @@ def top_n(stream: "DataStream", request: TopNRequest, options: Options, *, where
         within=window,
         event_time=stream.event_time if window is not None else None,
         ttl=time_to_live(stream, request.ttl, what="top_n", where=where),
+        updating=stream.changes is not None,
         output=schemas.fields(updating.wire_schema(pl.Schema(schema), changes)),
     )
-    return stream._add("top_n", spec, pl.Schema(schema), options, where=where, time=time, changes=changes)
+    return stream._add(
+        "top_n", spec, pl.Schema(schema), options, where=where, time=time, changes=changes, takes_changes=True
+    )
 
 
 def key_columns(stream: "DataStream") -> tuple[str, ...]:

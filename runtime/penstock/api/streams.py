@@ -9,7 +9,9 @@ from penstock.api import changes as updating
 from penstock.api import checks, connections, expressions, function_verbs, joins, looping, places, relations, windowed
 from penstock.api.aggregates import AggregateCall
 from penstock.api.building import GraphBuilder, Input, OperatorOptions, Options, options_or_columns
+from penstock.api.connected import ConnectedStreams
 from penstock.api.expressions import IntoExpression
+from penstock.api.other_words import Verbs
 from penstock.api.times import SideStream, StreamTime
 from penstock.api.windowed import WindowedStream
 from penstock.api.windows import Assigner, Duration
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.api.keyed_streams import KeyedStream
 
 
-class DataStream:
+class DataStream(Verbs):
     """Rows with known columns. Immutable: every verb gives a new stream, and a stream may be read by several."""
 
     def __init__(
@@ -61,7 +63,7 @@ class DataStream:
         side = self._sides.get(name)
         if side is None:
             raise checks.unknown_side_output(name, self._sides, where=where)
-        return DataStream(self._builder, self._uid, side.schema, side.time, output=name)
+        return DataStream(self._builder, side.source or self._uid, side.schema, side.time, output=name)
 
     def dead_letters(self) -> "DataStream":
         """Rows for which the function before failed, when it was told `on_error="dead_letter"`.
@@ -454,17 +456,30 @@ class DataStream:
         function: Any,
         *,
         output: Any = None,
+        side_outputs: Mapping[str, Any] | None = None,
+        on_error: str = "stop",
         uid: str | None = None,
         name: str | None = None,
         parallelism: int | None = None,
     ) -> "DataStream":
-        """Only keyed streams have state: `key_by` comes first."""
-        raise UserError(
-            "P005",
-            "process: state is kept by key, and this stream has none",
-            where=places.caller(),
-            fix='key_by("column") first',
+        """Call a function with state and timers for each row or batch: a `KeyedProcessFunction` after `key_by`.
+
+        Without keys it is a `ProcessFunction`, with operator state. `side_outputs={"tag": schema}` declares what the
+        function puts out by `ctx.output("tag", row)`; read it with `side_output("tag")`. `on_error`: see `map`; what a
+        row had changed before it raised stays changed, so raise first, and change state then.
+        """
+        given, where = Options(uid=uid, name=name, parallelism=parallelism), places.caller()
+        return function_verbs.process(
+            self, function, output, given, side_outputs=side_outputs, on_error=on_error, where=where
         )
+
+    def connect(self, other: "DataStream") -> ConnectedStreams:
+        """Both streams for one function: `a.key_by("id").connect(b.key_by("user")).process(...)`.
+
+        Keyed on both sides, rows with equal keys share state and timers. `a.connect(b.broadcast())` gives every row of
+        `b` to every subtask.
+        """
+        return ConnectedStreams(self, other, where=places.caller())
 
     def window(
         self, assigner: Assigner, *, allowed_lateness: Duration = 0, late_to: str | None = None
@@ -539,7 +554,7 @@ class DataStream:
             options,
             where=where,
             default_name=default_name,
-            sides={name: side.schema for name, side in (sides or {}).items()},
+            sides={name: side.schema for name, side in (sides or {}).items() if side.source is None},
             changes=changes,
         )
         return DataStream(self._builder, uid, schema, time or self._time, sides=sides, changes=changes)

@@ -7,6 +7,7 @@ import polars as pl
 
 from penstock.model import specs
 from penstock.model.errors import UserError
+from penstock.model.ids import Uid
 
 _UNITS = ("s", "ms", "us", "ns")
 
@@ -67,6 +68,8 @@ class SideStream:
 
     schema: pl.Schema
     time: StreamTime
+    source: Uid | None = None
+    """The operator that it leaves, if that is not the stream's own."""
 
 
 def column_time(column: str, unit: str | None, schema: pl.Schema, *, where: str) -> specs.EventTime:
@@ -86,7 +89,7 @@ def column_time(column: str, unit: str | None, schema: pl.Schema, *, where: str)
             "P010",
             f'read: the event-time column "{column}" is {kind}; it must be a Datetime or an integer',
             where=where,
-            fix="read it as a Datetime, or as an integer with unit=",
+            fix=f'declare what it is: schema={{"{column}": datetime, ...}}, or {{"{column}": int, ...}} with unit="s"',
         )
     if unit not in _UNITS:
         raise UserError(

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from penstock.api import buffered, functions, places, row_types, triggers
+from penstock.api import buffered, functions, places, row_types, triggers, window_results
 from penstock.api import changes as updating
 from penstock.api.aggregates import AggregateCall
 from penstock.api.building import Options, options_or_columns
 from penstock.api.evictors import EvictorCall
+from penstock.api.other_words import Verbs
 from penstock.api.times import SideStream, StreamTime
 from penstock.api.triggers import Trigger, TriggerCall
 from penstock.api.windows import Assigner, CountWindows, Duration, Sessions, duration
@@ -61,7 +62,7 @@ def window(
     return WindowedStream(stream, keys, assigner, event_time, lateness_us, late_to or "")
 
 
-class WindowedStream:
+class WindowedStream(Verbs):
     """Rows of a stream grouped by window, and by key if it has one. `agg`, `reduce`, `apply` make rows of it again."""
 
     def __init__(
@@ -127,6 +128,7 @@ class WindowedStream:
         function: Callable[..., pl.DataFrame],
         *,
         output: Any,
+        of: Mapping[str, AggregateCall] | None = None,
         uid: str | None = None,
         name: str | None = None,
         parallelism: int | None = None,
@@ -135,10 +137,16 @@ class WindowedStream:
 
         With a second parameter it gets the window too: `window.key`, `window.start`, `window.end`. The result has the
         keys, `window_start`, `window_end` and the columns of `output`. A window that fires several times gives its
-        rows each time. To work on aggregates instead of rows, use `agg(...)` and `map_batches` on its result.
+        rows each time.
+
+        With `of={"bids": ps.count(), ...}` the window keeps partial results in place of rows, and the function gets
+        one row: keys, `window_start`, `window_end` and these aggregates.
         """
         where = places.caller()
         options = Options(uid=uid, name=name, parallelism=parallelism)
+        if of is not None:
+            aggregated = self.agg(of, uid=uid, name=name, parallelism=parallelism)
+            return window_results.add(self, aggregated, function, output, options, where=where)
         called = functions.per_batch(function, name=name or uid or "apply", where=where)
         columns = dict(row_types.schema_of(output, where=where))
         return buffered.add(self, columns, options, where=where, verb="apply", apply=called)

@@ -9,6 +9,9 @@ There is one checkpoint at a time and ids only grow, so a barrier tells all abou
 newer one arrives, whatever was being aligned has been given up. A channel whose input has ended still delivers
 barriers, and needs no case of its own.
 
+The head of a loop waits for no barrier that comes round, since it has to send it first. But one may come before its
+own, sent round by another subtask of the head: then that channel is blocked like any other.
+
 An unaligned barrier does not wait: it overtakes rows that were in front of it, and these become part of the
 checkpoint, with those that still arrive on channels where the barrier has not come (`exchange.channels` sees to both).
 """
@@ -22,9 +25,11 @@ from penstock.model.ids import ChannelId, CheckpointId
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """The barrier has come on every channel: snapshot, pass it on. All channels are open again."""
+    """The barrier has come on every channel that is waited for: snapshot, pass it on. All channels are open again."""
 
     barrier: Barrier
+    missing: frozenset[ChannelId] = frozenset()
+    """Channels of a loop on which it has yet to come round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +52,10 @@ class Stale:
 class Aligner:
     """The channels of one subtask. A subtask without inputs has nothing to align and needs none."""
 
-    def __init__(self, channels: Iterable[ChannelId]) -> None:
-        self._channels = frozenset(channels)
+    def __init__(self, channels: Iterable[ChannelId], *, feedback: Iterable[ChannelId] = ()) -> None:
+        self._awaited = frozenset(channels)
+        self._feedback = frozenset(feedback)
+        self._channels = self._awaited | self._feedback
         self._blocked: set[ChannelId] = set()
         self._pending: Barrier | None = None
         self._passed = CheckpointId(0)
@@ -78,29 +85,32 @@ class Aligner:
         if barrier.checkpoint <= self._passed:
             return Stale(barrier, forward=False)
         if self._is_behind(barrier):
+            if channel in self._feedback:
+                return Stale(barrier, forward=False)
             self._passed = barrier.checkpoint
             return Stale(barrier, forward=True)
         if barrier.checkpoint != self.pending:
             self._blocked.clear()
             self._pending = barrier
         self._blocked.add(channel)
-        if len(self._blocked) < len(self._channels):
+        if not self._awaited <= self._blocked:
             return Blocked(barrier)
+        missing = self._channels - self._blocked
         self._open()
         self._passed = barrier.checkpoint
-        return Aligned(barrier)
+        return Aligned(barrier, missing)
 
     def overtake(self, barrier: Barrier) -> frozenset[ChannelId] | None:
-        """The barrier waits for nothing more. Returns the channels that have delivered it; None: it is behind.
+        """The barrier waits for nothing more. Returns the channels where it has yet to come; None: it is behind.
 
         Afterwards all channels are open: rows in front of the barrier on the others are captured where they are.
         """
         if barrier.checkpoint <= self._passed or self._is_behind(barrier):
             return None
-        delivered = frozenset(self._blocked) if barrier.checkpoint == self.pending else frozenset[ChannelId]()
+        missing = self._channels - self._blocked if barrier.checkpoint == self.pending else self._channels
         self._open()
         self._passed = barrier.checkpoint
-        return delivered
+        return missing
 
     def abort(self, checkpoint: CheckpointId) -> bool:
         """The checkpoint was given up. True when it was being aligned: its channels are open again."""

@@ -6,6 +6,8 @@
                    v                                  v
                  failed                             failed
 
+A savepoint is a checkpoint for which subtasks also write tables; it goes on into the journal when those are complete.
+
 Owns: the pending checkpoint, ids, the retained manifests, the history that people see.
 Does not own: messages, slots and the journal. `jobmanager` carries out what is decided here.
 Invariants: one checkpoint at a time. A manifest that is on its way into the journal is never given up, since it
@@ -62,6 +64,9 @@ class Pending:
     phase: Phase = Phase.COLLECTING
     unaligned: bool = False
     uncommitted: dict[SlotId, None] = field(default_factory=dict)
+    tables_asked_for: bool = False
+    tables_complete: bool = False
+    """Of a savepoint: its own manifest is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +167,20 @@ class Coordinator:
         """Not everything runs: no checkpoint could complete."""
         self._armed_at = None
 
-    def trigger(self, kind: BarrierKind, subtasks: Iterable[SubtaskId], *, now_us: int, monotonic: float) -> Barrier:
-        """Start a checkpoint of these subtasks."""
+    def trigger(
+        self,
+        kind: BarrierKind,
+        subtasks: Iterable[SubtaskId],
+        *,
+        now_us: int,
+        monotonic: float,
+        savepoint: str = "",
+    ) -> Barrier:
+        """Start a checkpoint of these subtasks; `savepoint`: where they write tables, too."""
         assert self.pending is None, f"checkpoint {self.pending.barrier.checkpoint} is under way"
         self._last_id += 1
         overtakes = kind is BarrierKind.CHECKPOINT and self._settings.alignment_timeout_us == 0
-        barrier = Barrier(CheckpointId(self._last_id), kind, overtakes)
+        barrier = Barrier(CheckpointId(self._last_id), kind, overtakes, savepoint)
         self.pending = Pending(barrier, now_us, monotonic, dict.fromkeys(subtasks), unaligned=overtakes)
         self._last_start = monotonic
         return barrier
@@ -190,6 +203,19 @@ class Coordinator:
         pending.handles[subtask] = handle
         return Answer.ACCEPTED
 
+    def tables(self) -> Pending | None:
+        """Once all have acknowledged a savepoint: it, to be made complete. Given out only once."""
+        pending = self.pending
+        if pending is None or pending.waiting or not pending.barrier.savepoint or pending.tables_asked_for:
+            return None
+        pending.tables_asked_for = True
+        return pending
+
+    def tables_written(self, checkpoint: CheckpointId) -> None:
+        """The savepoint is complete; it is a checkpoint once that is in the journal."""
+        if self.pending is not None and self.pending.barrier.checkpoint == checkpoint:
+            self.pending.tables_complete = True
+
     def collected(
         self,
         *,
@@ -205,6 +231,8 @@ class Coordinator:
         pending = self.pending
         if pending is None or pending.phase is not Phase.COLLECTING or pending.waiting:
             return None
+        if pending.barrier.savepoint and not pending.tables_complete:
+            return None
         pending.phase = Phase.JOURNALING
         counted = (each for handle in pending.handles.values() for each in handle.counters)
         return Manifest(
@@ -214,9 +242,14 @@ class Coordinator:
             max_parallelism=max_parallelism,
             triggered_us=pending.triggered_us,
             completed_us=now_us,
-            handles=tuple(handle for _, handle in sorted(pending.handles.items()) if handle.path or handle.sections),
+            handles=tuple(
+                msgspec.structs.replace(handle, tables=())
+                for _, handle in sorted(pending.handles.items())
+                if handle.path or handle.sections
+            ),
             unaligned=pending.unaligned,
             counters=tuple(counters.total((*counted_before, *counted)).values()),
+            savepoint=pending.barrier.savepoint,
         )
 
     def journaled(
@@ -234,7 +267,7 @@ class Coordinator:
         self.completed_count += 1
         self._show_completed(entry.manifest)
         self._retained.append(Retained(entry.sequence, entry.manifest))
-        if pending.barrier.kind is BarrierKind.CHECKPOINT or not commit_by:
+        if pending.barrier.kind in (BarrierKind.CHECKPOINT, BarrierKind.SAVEPOINT) or not commit_by:
             self.pending = None
         else:
             pending.phase = Phase.COMMITTING
@@ -271,6 +304,9 @@ class Coordinator:
             return None
         given_up = self._give_up("failed", reason, monotonic)
         self.failed_count += 1
+        if pending.barrier.savepoint:
+            # It goes where somebody has said, who hears of it: no reason to restart the job.
+            return given_up
         self._failures_in_a_row += 1
         if self._failures_in_a_row <= self._settings.tolerated_failures:
             return given_up

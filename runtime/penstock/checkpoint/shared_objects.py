@@ -80,6 +80,11 @@ def verified(store: ObjectStore, path: str, size: int, sha256: str) -> bytes:
     data = store.get(path)
     if data is None:
         raise broken(path, "it is not in the store")
+    return checked(data, path, size, sha256)
+
+
+def checked(data: bytes, path: str, size: int, sha256: str) -> bytes:
+    """The bytes themselves; S002 when they are not what was written."""
     if len(data) != size:
         raise broken(path, f"it has {len(data)} bytes instead of {size}")
     found = hashlib.sha256(data).hexdigest()

@@ -4,7 +4,8 @@ An object is its sections one after the other, each an Arrow IPC stream; the han
 acknowledgement says where each begins. Nothing is ever read without comparing size and SHA-256 with the handle.
 
 Keyed sections are sorted by key group, and the handle holds the row at which each group begins: what a subtask
-needs of them is a slice. A subtask without state writes no object: its handle has no path.
+needs of them is a slice. A subtask with little state writes no object, its handle holds the bytes; with none at all
+it has neither bytes nor a path.
 """
 
 import hashlib
@@ -18,11 +19,12 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from penstock.checkpoint import shared_objects
+from penstock.checkpoint import canonical, shared_objects
+from penstock.model.frames import write_arrow
 from penstock.model.handles import Redistribution, SectionHandle, StateHandle
 from penstock.model.ids import Attempt, CheckpointId, SubtaskId, Uid
 from penstock.operators.base import AnySection, ChunkSection, FilesSection, Section
-from penstock.state.key_groups import KEY_GROUP
+from penstock.state.key_groups import KEY_GROUP, slice_groups
 from penstock.state.rocks import RestoredFiles
 from penstock.storage import ObjectStore
 
@@ -64,25 +66,34 @@ def encode(subtask: SubtaskId, sections: Tables, path: str) -> tuple[bytes, Stat
 
 
 def write(
-    store: ObjectStore, checkpoint: CheckpointId, attempt: Attempt, subtask: SubtaskId, sections: Sections
+    store: ObjectStore,
+    checkpoint: CheckpointId,
+    attempt: Attempt,
+    subtask: SubtaskId,
+    sections: Sections,
+    *,
+    inline_bytes: int = 0,
 ) -> StateHandle:
-    """Encode and store; durable when it returns."""
+    """Encode and store; durable when it returns, but for up to `inline_bytes`, which the handle carries instead."""
     tables = [(uid, section) for uid, section in sections if isinstance(section, Section)]
     handle = StateHandle(subtask=subtask, path="", size=0, sha256="", sections=())
     if tables:
         data, handle = encode(subtask, tables, object_path(checkpoint, attempt, subtask))
-        store.put(handle.path, data)
+        if len(data) <= inline_bytes:
+            handle = msgspec.structs.replace(handle, path="", data=data)
+        else:
+            store.put(handle.path, data)
     writer = f"{attempt}-{safe_name(subtask.vertex)}-{subtask.index}"
-    handles, uploaded = list(handle.sections), handle.size
+    in_object = iter(handle.sections)
+    handles, uploaded = [], handle.size
     for uid, section in sections:
         match section:
             case FilesSection():
                 stored, size = shared_objects.store_files(store, writer, uid, section)
-            case ChunkSection(state=state, chunk=chunk, frame=frame):
-                encoded = None if frame is None else _encode_chunk(uid, Section(state, Redistribution.KEYED, frame))
-                stored, size = shared_objects.store_chunk(store, writer, chunk, encoded)
-            case _:
-                continue
+            case ChunkSection(chunk=chunk):
+                stored, size = shared_objects.store_chunk(store, writer, chunk, _encode_chunk(uid, section))
+            case Section():
+                stored, size = next(in_object), 0
         handles.append(stored)
         uploaded += size
     return msgspec.structs.replace(handle, sections=tuple(handles), uploaded=uploaded)
@@ -109,7 +120,7 @@ def read(
     for handle in handles:
         wanted = [section for section in handle.sections if section.uid in uids and not section.files]
         in_object = any(not section.path for section in wanted)
-        data = shared_objects.verified(store, handle.path, handle.size, handle.sha256) if in_object else b""
+        data = _object(store, handle) if in_object else b""
         for section in handle.sections:
             if section.files and section.uid in uids and holds_groups(section, groups):
                 if folder is None:
@@ -119,20 +130,21 @@ def read(
                 databases.append(shared_objects.bring_files(store, section, place))
         for section in wanted:
             frames = restored.setdefault(section.uid, {}).setdefault(section.state, [])
+            if section.redistribution is Redistribution.KEYED and section.path and not holds_groups(section, groups):
+                continue
+            own = data
+            if section.path:
+                own = shared_objects.verified(store, section.path, section.size, section.sha256)
+            frame = _decode(handle, section, own)
             match section.redistribution:
-                case Redistribution.KEYED if section.path:
-                    if holds_groups(section, groups):
-                        chunk = shared_objects.verified(store, section.path, section.size, section.sha256)
-                        frames.append(_slice_groups(section, _decode(handle, section, chunk), groups))
                 case Redistribution.KEYED:
-                    frames.append(_slice_groups(section, _decode(handle, section, data), groups))
+                    frames.append(_slice_groups(section, frame, groups))
                 case Redistribution.UNION:
-                    frames.append(_decode(handle, section, data))
+                    frames.append(frame)
                 case Redistribution.LIST:
                     before = rows_before.get((section.uid, section.state), 0)
                     rows_before[section.uid, section.state] = before + section.rows
-                    first = (index - before) % parallelism
-                    frames.append(_decode(handle, section, data)[first::parallelism])
+                    frames.append(frame[(index - before) % parallelism :: parallelism])
     return restored
 
 
@@ -142,16 +154,25 @@ def holds_groups(section: SectionHandle, groups: range) -> bool:
     return last > first
 
 
-def _encode_chunk(uid: Uid, section: Section) -> tuple[bytes, SectionHandle]:
+def _object(store: ObjectStore, handle: StateHandle) -> bytes:
+    if handle.path:
+        return shared_objects.verified(store, handle.path, handle.size, handle.sha256)
+    return shared_objects.checked(handle.data, f"of {handle.subtask} in the manifest", handle.size, handle.sha256)
+
+
+def _encode_chunk(uid: Uid, section: ChunkSection) -> tuple[bytes, SectionHandle] | None:
+    """None: there is no need to."""
+    if section.chunk.handle is not None or section.frame is None:
+        return None
+    frame = section.frame() if callable(section.frame) else section.frame
     buffer = io.BytesIO()
-    handle = _append(buffer, uid, section)
+    handle = _append(buffer, uid, Section(section.state, Redistribution.KEYED, frame))
     return buffer.getvalue(), handle
 
 
 def _append(buffer: io.BytesIO, uid: Uid, section: Section) -> SectionHandle:
     offset = buffer.tell()
-    # The oldest Arrow layout copies just the strings of a slice; views would drag whole buffers along.
-    section.frame.write_ipc_stream(buffer, compression="uncompressed", compat_level=pl.CompatLevel.oldest())
+    write_arrow(section.frame, buffer)
     first_group, group_offsets = _group_offsets(uid, section)
     return SectionHandle(
         uid=uid,
@@ -184,11 +205,15 @@ def _rows_of(section: SectionHandle, groups: range) -> tuple[int, int]:
 
 
 def _slice_groups(section: SectionHandle, frame: pl.DataFrame, groups: range) -> pl.DataFrame:
+    if section.columns:
+        return slice_groups(frame, groups)
     first, last = _rows_of(section, groups)
     return frame.slice(first, last - first)
 
 
 def _decode(handle: StateHandle, section: SectionHandle, data: bytes) -> pl.DataFrame:
+    if section.columns:
+        return canonical.from_table(canonical.decode(data, section.columns), section.columns, section.form)
     frame = pl.read_ipc_stream(data[section.offset : section.offset + section.length])
     if frame.height != section.rows:
         raise shared_objects.broken(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import commands, graphs, processes, running
+from penstock.cli import commands, graphs, processes, running, savepoints
 from penstock.model.errors import PenstockError
 
 EXIT_FAILED = 1
@@ -24,10 +24,14 @@ app = typer.Typer(
 )
 app.command("run", rich_help_panel="Programs")(running.run)
 app.command("graph", rich_help_panel="Programs")(graphs.graph)
+app.command("restore-check", rich_help_panel="Programs")(savepoints.restore_check)
 app.command("status", rich_help_panel="Jobs")(commands.status)
 app.command("checkpoints", rich_help_panel="Jobs")(commands.checkpoints)
+app.command("savepoint", rich_help_panel="Jobs")(savepoints.savepoint)
 app.command("stop", rich_help_panel="Jobs")(commands.stop)
 app.command("cancel", rich_help_panel="Jobs")(commands.cancel)
+app.add_typer(savepoints.savepoints_app, name="savepoints", rich_help_panel="Savepoints")
+app.add_typer(savepoints.state_app, name="state", rich_help_panel="Savepoints")
 app.command("jobmanager", rich_help_panel="Processes")(processes.jobmanager)
 app.command("taskmanager", rich_help_panel="Processes")(processes.taskmanager)
 

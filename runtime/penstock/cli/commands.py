@@ -2,26 +2,16 @@
 
 from typing import Annotated
 
-import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.discovery import JobManagerOption, JsonOption, StateDirOption, find_jobmanager
+from penstock.cli import savepoints
+from penstock.cli.discovery import JobArgument, JobManagerOption, JsonOption, StateDirOption, find_jobmanager
+from penstock.cli.tables import console, new_table, print_json
 from penstock.local import figures
 from penstock.model.clocks import SystemClock
 from penstock.model.views import CheckpointView, ClusterView
-
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, as `penstock status` shows it.")]
-
-
-_PIPE_COLUMNS = 200
-
-
-def print_json(value: object) -> None:
-    """One document, indented."""
-    print(msgspec.json.format(msgspec.json.encode(value)).decode())
 
 
 def status(jobmanager: JobManagerOption = None, state_dir: StateDirOption = None, as_json: JsonOption = False) -> None:
@@ -33,10 +23,10 @@ def status(jobmanager: JobManagerOption = None, state_dir: StateDirOption = None
     if as_json:
         print_json(view)
     else:
-        console = _console()
-        console.print(jobs_table(view, SystemClock().now_us()))
-        console.print(processes_table(view))
-        console.print(f"{view.slots_free} of {view.slots_total} slots are free", highlight=False)
+        shown = console()
+        shown.print(jobs_table(view, SystemClock().now_us()))
+        shown.print(processes_table(view))
+        shown.print(f"{view.slots_free} of {view.slots_total} slots are free", highlight=False)
 
 
 def checkpoints(
@@ -53,11 +43,27 @@ def checkpoints(
     if as_json:
         print_json(found)
     else:
-        _console().print(checkpoints_table(found, SystemClock().now_us()))
+        console().print(checkpoints_table(found, SystemClock().now_us()))
 
 
-def stop(job: JobArgument, jobmanager: JobManagerOption = None, state_dir: StateDirOption = None) -> None:
-    """End a job with a final checkpoint; it can go on from there."""
+def stop(
+    job: JobArgument,
+    savepoint: Annotated[
+        bool, typer.Option("--savepoint", help="The final checkpoint is a savepoint, too: Parquet files.")
+    ] = False,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="FOLDER", help="Where the savepoint gets a folder of its own.")
+    ] = None,
+    jobmanager: JobManagerOption = None,
+    state_dir: StateDirOption = None,
+) -> None:
+    """End a job with a final checkpoint; it can go on from there.
+
+    Examples: `penstock stop orders-3f2a11`, `penstock stop orders-3f2a11 --savepoint --to s3://backups/orders`
+    """
+    if savepoint or to is not None:
+        savepoints.take(find_jobmanager(jobmanager, state_dir), job, to, stop=True, as_json=False)
+        return
     view = find_jobmanager(jobmanager, state_dir).stop(job)
     print(f"{view.id} is {view.state}")
 
@@ -70,7 +76,7 @@ def cancel(job: JobArgument, jobmanager: JobManagerOption = None, state_dir: Sta
 
 def jobs_table(view: ClusterView, now_us: int) -> Table:
     """A row per job."""
-    table = _table("job", "state", "for", "attempt", "restarts", "rows read", "checkpoints", "reason")
+    table = new_table("job", "state", "for", "attempt", "restarts", "rows read", "checkpoints", "reason")
     # Ids are copied into other commands: never cut.
     table.columns[0].min_width = max((len(job.id) for job in view.jobs), default=0)
     for job in view.jobs:
@@ -89,7 +95,7 @@ def jobs_table(view: ClusterView, now_us: int) -> Table:
 
 def processes_table(view: ClusterView) -> Table:
     """A row per process."""
-    table = _table("role", "id", "pid", "host", "slots", "job", "attempt", "memory", "subtasks")
+    table = new_table("role", "id", "pid", "host", "slots", "job", "attempt", "memory", "subtasks")
     for process in view.processes:
         table.add_row(
             process.role,
@@ -107,7 +113,7 @@ def processes_table(view: ClusterView) -> Table:
 
 def checkpoints_table(found: list[CheckpointView], now_us: int) -> Table:
     """A row per checkpoint, the newest last."""
-    table = _table("checkpoint", "kind", "status", "age", "took", "size", "subtasks", "kept", "reason")
+    table = new_table("checkpoint", "kind", "status", "age", "took", "size", "subtasks", "kept", "reason")
     for checkpoint in found:
         table.add_row(
             str(checkpoint.id),
@@ -120,17 +126,4 @@ def checkpoints_table(found: list[CheckpointView], now_us: int) -> Table:
             "yes" if checkpoint.retained else "",
             Text(checkpoint.reason),
         )
-    return table
-
-
-def _console() -> Console:
-    """As wide as the terminal; a pipe has no width."""
-    console = Console()
-    return console if console.is_terminal else Console(width=_PIPE_COLUMNS)
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        table.add_column(heading)
     return table

@@ -1,7 +1,6 @@
 """Which JobManager a command talks to."""
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +11,7 @@ from penstock.rpc import RestClient
 
 DEFAULT_URL = "http://127.0.0.1:8081"
 
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, as `penstock status` shows it.")]
 JobManagerOption = Annotated[
     str | None,
     typer.Option(
@@ -21,13 +21,13 @@ JobManagerOption = Annotated[
     ),
 ]
 StateDirOption = Annotated[
-    Path | None,
-    typer.Option("--state-dir", metavar="DIR", help="Find the JobManager that works on this state directory."),
+    str | None,
+    typer.Option("--state-dir", metavar="DIR|URI", help="Find the JobManager that works on this state directory."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
-def find_jobmanager(url: str | None, state_dir: Path | None = None) -> RestClient:
+def find_jobmanager(url: str | None, state_dir: str | None = None) -> RestClient:
     """By URL, else by state directory, else by environment, else the default."""
     if url is None and state_dir is not None:
         addresses = StateDir(state_dir).addresses()

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from penstock.cli.building import build_graph
-from penstock.cli.commands import print_json
 from penstock.cli.discovery import JsonOption
+from penstock.cli.tables import print_json
 from penstock.graph import as_html, as_svg, as_text
 
 

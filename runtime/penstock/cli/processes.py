@@ -3,7 +3,6 @@
 import asyncio
 import os
 import socket
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +13,10 @@ LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning
 
 
 def jobmanager(
-    state_dir: Annotated[Path, typer.Option("--state-dir", metavar="DIR", help="Journals and checkpoints.")],
+    state_dir: Annotated[
+        str,
+        typer.Option("--state-dir", metavar="DIR|URI", help="Journals and checkpoints; a path or s3://bucket/folder."),
+    ],
     port: Annotated[int, typer.Option("--port", help="gRPC, for TaskManagers; 0: any.")] = 6123,
     rest_port: Annotated[int, typer.Option("--rest-port", help="REST, for people; 0: any.")] = 8081,
     host: Annotated[
@@ -29,7 +31,7 @@ def jobmanager(
     from penstock.jobmanager import server
 
     configure_logging(level=log_level)
-    settings = JobManagerSettings(state_dir=str(state_dir), host=host, port=port, rest_port=rest_port)
+    settings = JobManagerSettings(state_dir=state_dir, host=host, port=port, rest_port=rest_port)
     asyncio.run(server.serve(settings))
 
 

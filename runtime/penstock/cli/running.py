@@ -9,8 +9,16 @@ import msgspec
 import typer
 
 from penstock.cli.building import build_graph
-from penstock.cli.commands import print_json
 from penstock.cli.discovery import JsonOption
+from penstock.cli.savepoints import (
+    AllowForeignOption,
+    AllowNonRestoredOption,
+    EvolveOption,
+    MapUidOption,
+    absolute,
+    restore_options,
+)
+from penstock.cli.tables import print_json
 from penstock.graph import JobGraph
 from penstock.local.following import counted_interrupts, follow
 from penstock.local.progress import Progress, SilentProgress, choose_progress, summary
@@ -19,6 +27,7 @@ from penstock.model.clocks import SystemClock
 from penstock.model.specs import Sink
 from penstock.model.views import JobView
 from penstock.rpc import RestClient
+from penstock.savepoints import RestoreOptions
 
 
 def run(
@@ -32,13 +41,19 @@ def run(
         int | None, typer.Option("--restarts", min=0, help="Failures in a row before the job has failed.")
     ] = None,
     state_dir: Annotated[
-        Path | None,
-        typer.Option("--state-dir", metavar="DIR", help="Keep journal, checkpoints and logs here."),
+        str | None,
+        typer.Option(
+            "--state-dir", metavar="DIR|URI", help="Keep journal and checkpoints here, or in s3://bucket/folder."
+        ),
     ] = None,
     origin: Annotated[
         str | None,
-        typer.Option("--from", metavar="latest|JOB[@CHECKPOINT]", help="Go on from a checkpoint of that directory."),
+        typer.Option("--from", metavar="latest|JOB[@CHECKPOINT]|FOLDER", help="A checkpoint or savepoint."),
     ] = None,
+    allow_non_restored: AllowNonRestoredOption = False,
+    allow_foreign: AllowForeignOption = False,
+    evolve: EvolveOption = False,
+    map_uid: MapUidOption = None,
     jobmanager: Annotated[
         str | None,
         typer.Option("--jobmanager", metavar="URL", help="Submit to this JobManager instead of starting one."),
@@ -55,16 +70,26 @@ def run(
     `penstock run prog.py:fn -p 4 --task-managers 2 --checkpoint-interval 1s --state-dir ./state`
 
     `penstock run prog.py:fn --state-dir ./state --from latest`
+
+    `penstock run prog.py:fn --state-dir s3://bucket/jobs`
+
+    `penstock run prog.py:fn --from ./savepoints/orders-3f2a11-5d1e0c44 -p 8`
     """
+    origin = origin and (absolute(origin) if "/" in origin else origin)
+    restore = restore_options(
+        allow_non_restored=allow_non_restored, allow_foreign=allow_foreign, evolve=evolve, map_uid=map_uid
+    )
     graph = build_graph(program, parallelism=parallelism, checkpoint_interval=checkpoint_interval, restarts=restarts)
     progress: Progress = SilentProgress(sys.stderr) if as_json else choose_progress()
     if jobmanager is not None:
-        view = _run_there(RestClient(jobmanager), graph, progress, origin)
-        kept: Path | None = None
+        view = _run_there(RestClient(jobmanager), graph, progress, origin, restore)
+        kept, folder = None, None
         rows: dict[str, list[dict[str, object]]] = {}
     else:
-        result = run_graph(graph, progress=progress, task_managers=task_managers, state_dir=state_dir, resume=origin)
-        view, kept = result.job, result.state_dir if result.kept else None
+        result = run_graph(
+            graph, progress=progress, task_managers=task_managers, state_dir=state_dir, resume=origin, restore=restore
+        )
+        view, kept, folder = result.job, result.state_dir if result.kept else None, result.folder
         rows = {uid: frame.rows(named=True) for uid, frame in result.frames.items()} if as_json else {}
         if not as_json:
             for uid, frame in result.frames.items():
@@ -76,17 +101,19 @@ def run(
                 "job": view,
                 "outputs": _outputs(graph),
                 "collected": rows,
-                "state_dir": kept and str(kept),
+                "state_dir": kept,
                 "go_on": again,
             }
         )
     else:
-        _print_end(view, graph, kept, again)
+        _print_end(view, graph, folder, again)
     raise typer.Exit(1 if view.state == "failed" else 0)
 
 
-def _run_there(client: RestClient, graph: JobGraph, progress: Progress, origin: str | None) -> JobView:
-    job = client.submit(msgspec.json.encode(graph), origin=origin).id
+def _run_there(
+    client: RestClient, graph: JobGraph, progress: Progress, origin: str | None, restore: RestoreOptions
+) -> JobView:
+    job = client.submit(msgspec.json.encode(graph), origin=origin, restore=restore.query).id
     with counted_interrupts() as interrupts:
         try:
             return follow(client, job, progress, interrupts, clock=SystemClock())
@@ -94,11 +121,11 @@ def _run_there(client: RestClient, graph: JobGraph, progress: Progress, origin: 
             progress.close()
 
 
-def _print_end(view: JobView, graph: JobGraph, kept: Path | None, again: str | None) -> None:
+def _print_end(view: JobView, graph: JobGraph, folder: Path | None, again: str | None) -> None:
     lines = [summary(view, SystemClock().now_us())]
     lines += [f"output: {text}" for text in _outputs(graph).values()]
-    if view.state == "failed" and kept is not None:
-        lines.append(f"logs: {kept / 'logs'}")
+    if view.state == "failed" and folder is not None:
+        lines.append(f"logs: {folder / 'logs'}")
     if again:
         lines.append(f"go on from the last checkpoint: {again}")
     print("\n".join(lines), file=sys.stderr)
@@ -120,7 +147,7 @@ def _outputs(graph: JobGraph) -> dict[str, str]:
 def _go_on_command(
     program: str,
     view: JobView,
-    kept: Path | None,
+    kept: str | None,
     parallelism: int,
     task_managers: int,
     checkpoint_interval: str | None,
@@ -139,5 +166,5 @@ def _go_on_command(
     if jobmanager is not None:
         words += ["--jobmanager", jobmanager, "--from", view.id]
     elif kept is not None:
-        words += ["--state-dir", str(kept), "--from", "latest"]
+        words += ["--state-dir", kept, "--from", "latest"]
     return shlex.join(words)

@@ -13,8 +13,11 @@ class LinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A TaskManager says that it is alive, with the figures of its slots, this often."""
 
     lost_after_seconds: float = 4.0
-    """A TaskManager that has not reached its JobManager for this long ends what its slots run. Below the five
-    seconds after which the JobManager gives it up: it has stopped by the time that it is replaced."""
+    """A TaskManager that has not reached its JobManager for this long ends what its slots run."""
+
+    given_up_after_seconds: float = 5.0
+    """A JobManager that has not heard of a TaskManager for this long replaces it. More than `lost_after_seconds`: it
+    has stopped by the time that it is replaced."""
 
     first_retry_seconds: float = 0.1
     max_retry_seconds: float = 2.0

@@ -115,7 +115,7 @@ class TimedSource(Protocol):
     """A source whose input tells how far event time has come, with `ReadResult.watermark`."""
 
     tells_time: bool
-    """True: only that counts, not the latest row less `max_delay`."""
+    """True: only that counts, not what a watermark strategy makes of the rows."""
 
 
 class SinkContext(msgspec.Struct, frozen=True, kw_only=True):

@@ -98,6 +98,7 @@ class FileSink:
 
     def recover(self, committables: list[dict[str, Any]]) -> None:
         """Commit what the checkpoint holds, then remove what older attempts of this subtask left behind."""
+        _require_writable(self._out)
         self.commit(committables)
         for name in self._abandoned():
             (self._staging / name).unlink(missing_ok=True)
@@ -160,6 +161,14 @@ class FileSink:
                 subtask, attempt, _ = name.removesuffix(STAGED_SUFFIX).split("-")
                 if int(subtask) == self._context.subtask.index and int(attempt) < self._context.attempt:
                     yield name
+
+
+def _require_writable(out: Path) -> None:
+    """Before the first row: else every checkpoint would fail, and every attempt in the same way."""
+    nearest = next(folder for folder in (out, *out.parents) if folder.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        why = f"{nearest} is not a directory" if not nearest.is_dir() else f"no permission to write to {nearest}"
+        raise UserError("S011", f"cannot write to {out}: {why}", fix="allow writing there, or write somewhere else")
 
 
 def size_of(frame: pl.DataFrame) -> int:

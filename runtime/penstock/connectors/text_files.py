@@ -202,7 +202,7 @@ class TextReader:
                 "R002",
                 f"row exceeds {MAX_ROW_BYTES // 1024 // 1024} MiB",
                 where=self._where(self._offset),
-                fix='cut it up, close its quotes, or drop such rows: on_bad_record="drop"',
+                fix='cut it up, close its quotes, or flow.configure({"source.on_bad_record": "drop"})',
             )
         self._bad_rows += 1
         self._offset = self._after_line(self._offset + MAX_ROW_BYTES)
@@ -241,7 +241,7 @@ class TextReader:
             reason.code,
             f"{reason}: {shown}",
             where=self._where(offset),
-            fix='correct the row, change the schema, or drop such rows: on_bad_record="drop"',
+            fix='correct the row, change the schema, or flow.configure({"source.on_bad_record": "drop"})',
         )
 
     def _where(self, offset: int) -> str:

@@ -25,6 +25,7 @@ import polars as pl
 
 from penstock.model.elements import Barrier, Batch, Element, EndOfInput, Watermark
 from penstock.model.errors import PenstockError, UserError
+from penstock.model.frames import contiguous, stacked
 from penstock.model.ids import ChannelId, CheckpointId, Uid
 from penstock.model.settings import ExchangeSettings
 
@@ -162,7 +163,7 @@ class SendChannel:
 
     def _seal(self) -> None:
         if self._pending:
-            frame = self._pending[0] if len(self._pending) == 1 else pl.concat(self._pending)
+            frame = stacked(self._pending)
             batch = Batch(frame)
             size = max(1, int(frame.estimated_size()))
             self._queue.append((batch, size))
@@ -249,9 +250,14 @@ class ReceiveChannel:
         self._queue.append((element, size))
 
     def take(self, max_rows: int) -> Element:
-        """The next element for the task; small batches that stand in a row come as one."""
+        """The next element for the task; small batches that stand in a row come as one, of a large one comes a part.
+
+        What is left of it stays in front, and may be overtaken.
+        """
         element, size = self._queue.popleft()
-        if isinstance(element, Batch) and element.frame.height < SMALL_BATCH_ROWS:
+        if isinstance(element, Batch) and element.frame.height > max_rows:
+            element, size = self._cut(element.frame, size, max_rows)
+        elif isinstance(element, Batch) and element.frame.height < SMALL_BATCH_ROWS:
             frames, rows = [element.frame], element.frame.height
             while self._queue:
                 following, following_size = self._queue[0]
@@ -262,7 +268,7 @@ class ReceiveChannel:
                 rows += following.frame.height
                 size += following_size
             if len(frames) > 1:
-                element = Batch(pl.concat(frames, rechunk=True))
+                element = Batch(contiguous(stacked(frames)))
         elif isinstance(element, EndOfInput):
             self.ended = True
         elif element == self.announced:
@@ -275,6 +281,11 @@ class ReceiveChannel:
                 self.grant(self._ungranted)
             self._ungranted = 0
         return element
+
+    def _cut(self, frame: pl.DataFrame, size: int, rows: int) -> tuple[Batch, int]:
+        share = size * rows // frame.height
+        self._queue.appendleft((Batch(frame.slice(rows)), size - share))
+        return Batch(frame.head(rows)), share
 
     # ------------------------------------------------------------ barriers that overtake
 

@@ -7,7 +7,7 @@ import polars as pl
 
 from penstock.exchange.channels import SendChannel
 from penstock.exchange.partitioners import Partitioner
-from penstock.model.elements import Element
+from penstock.model.elements import Element, LoopMark
 from penstock.model.ids import CheckpointId, Uid
 
 
@@ -41,6 +41,8 @@ class Gate:
         self.destination = destination
         self._partitioner = partitioner
         self._now = now
+        self._carried = False
+        """Rows have come by since the last mark of a loop."""
 
     @property
     def full(self) -> bool:
@@ -50,6 +52,7 @@ class Gate:
     def emit(self, frame: pl.DataFrame) -> None:
         """Rows, to whom they belong."""
         now = self._now()
+        self._carried = True
         for index, piece in self._partitioner.split(frame):
             self.channels[index].add(piece, now)
 
@@ -62,6 +65,16 @@ class Gate:
         """A barrier, idleness or the end of input, to all."""
         for channel in self.channels:
             channel.add_control(element)
+
+    @property
+    def carried_rows(self) -> bool:
+        """Whether rows have come by since the last mark of a loop, or ever."""
+        return self._carried
+
+    def mark(self, mark: LoopMark) -> None:
+        """Behind all rows so far, to all."""
+        self._carried = False
+        self.control(mark)
 
     def holds(self, checkpoint: CheckpointId) -> bool:
         """Whether the barrier has yet to leave."""

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from penstock.model import specs
+from penstock.model.frames import gathered
 from penstock.state.key_groups import key_groups
 
 Routed = list[tuple[int, pl.DataFrame]]
@@ -87,11 +88,11 @@ class ByKeyGroup:
         counts = np.bincount(targets, minlength=self._channels).tolist()
         if frame.height in counts:
             return [(counts.index(frame.height), frame)]
-        gathered = frame[np.argsort(targets, kind="stable")]
+        sorted_ = gathered(frame, np.argsort(targets, kind="stable"))
         routed, start = [], 0
         for channel, count in enumerate(counts):
             if count:
-                routed.append((channel, gathered.slice(start, count)))
+                routed.append((channel, sorted_.slice(start, count)))
                 start += count
         return routed
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from penstock.exchange.ports import Buffer
 from penstock.model import schemas
 from penstock.model.elements import Barrier, Batch, Element, EndOfInput, Idleness, LoopMark, Watermark
+from penstock.model.frames import contiguous
 from penstock.model.ids import Attempt, ChannelId, JobId, SlotId
 from penstock.model.specs import Schema
 
@@ -125,5 +126,5 @@ class ElementCodec:
 
 def _record_batch(frame: pl.DataFrame) -> pa.RecordBatch:
     # The default compatibility level gives large_string: a string view would drag all of its buffers along.
-    batches = frame.rechunk().to_arrow().to_batches()
+    batches = contiguous(frame).to_arrow().to_batches()
     return batches[0]

@@ -17,6 +17,9 @@ from penstock.model.changes import CHANGE
 from penstock.model.ids import Uid
 from penstock.model.specs import Expression, Schema
 
+_KEEP_ROWS = (specs.Join, specs.CoGroup, specs.Deduplicate, specs.TopN, specs.BufferedWindow)
+"""Operators whose state is rows of their input."""
+
 
 def push_down(draft: Draft) -> Draft:
     """The same graph with narrower rows."""
@@ -49,7 +52,11 @@ def _without_unread_sides(draft: Draft) -> Draft:
 
 
 def narrow_exchanges(draft: Draft) -> Draft:
-    """Drop columns before an exchange that only operators on the sending side needed."""
+    """Drop columns before an exchange that only operators on the sending side needed.
+
+    And before an operator that keeps rows, also where there is no exchange: its state has the same columns at every
+    parallelism.
+    """
     nodes: dict[Uid, Node] = {}
     needed = {uid: {field.name for field in node.operator.output} for uid, node in draft.nodes.items()}
     for uid, node in draft.nodes.items():
@@ -59,7 +66,8 @@ def narrow_exchanges(draft: Draft) -> Draft:
             given = draft.schema(input_)
             wanted = columns_needed(node.operator, given, needed[uid], input_.port)
             kept = _kept(given, wanted | _routing_columns(input_))
-            if draft.is_local(node, input_) or len(kept) == len(given):
+            crosses = isinstance(node.operator.spec, _KEEP_ROWS) or not draft.is_local(node, input_)
+            if not crosses or len(kept) == len(given):
                 inputs.append(input_)
                 continue
             select = _selection(Uid(f"{uid}-columns-{input_.port}"), sender, input_.output, kept)
@@ -88,7 +96,8 @@ def columns_needed(operator: specs.Operator, input_: Schema, needed: set[str], p
         case specs.Deduplicate() as dedup:
             return needed | set(dedup.keys) | _time_column(dedup.event_time)
         case specs.TopN() as top:
-            return (needed & everything) | {*top.keys, *top.by} | _time_column(top.event_time)
+            changes = {CHANGE} if top.updating else set()
+            return changes | (needed & everything) | {*top.keys, *top.by} | _time_column(top.event_time)
         case specs.Lookup() as lookup:
             taken = {column.left for column in lookup.columns if column.left and column.name in needed}
             return taken | set(lookup.on)
@@ -100,6 +109,7 @@ def columns_needed(operator: specs.Operator, input_: Schema, needed: set[str], p
             specs.Map(on_error="dead_letter")
             | specs.MapAsync(on_error="dead_letter")
             | specs.Process(on_error="dead_letter")
+            | specs.CoProcess(on_error="dead_letter")
         ):
             return everything  # a dead letter holds the whole row
         case (
@@ -116,9 +126,12 @@ def columns_needed(operator: specs.Operator, input_: Schema, needed: set[str], p
         case specs.RunningAggregate() as running:
             inputs = [value for each in running.aggregates for value in (each.input, each.by) if value is not None]
             times = _time_column(running.event_time) | _time_column(running.ttl.event_time if running.ttl else None)
-            return set(running.keys) | times | _roots(inputs, everything)
+            changes = {CHANGE} if running.updating else set()
+            return changes | set(running.keys) | times | _roots(inputs, everything)
         case specs.Process(function=specs.Function(columns=tuple(columns))) as process:
             return set(process.keys) | set(columns) | _time_column(process.event_time)
+        case specs.CoProcess(inputs=sides) if (named := sides[port].columns) is not None:
+            return {*sides[port].keys, *named} | _time_column(sides[port].event_time)
     return everything
 
 
@@ -128,6 +141,7 @@ def _narrowed(operator: specs.Operator, input_: Schema, needed: set[str]) -> spe
         case specs.Source(event_time=event_time, ingestion_column=added):
             read = tuple(field for field in output if field.name != added)
             wanted = needed | (_time_column(event_time) if added is None else set())
+            wanted |= _watermark_columns(spec.watermarks, {field.name for field in read})
             kept = _kept(read, wanted)
             if len(kept) < len(read):
                 spec = msgspec.structs.replace(spec, columns=tuple(field.name for field in kept))
@@ -207,6 +221,17 @@ def _change_columns(operator: specs.Operator) -> set[str]:
 
 def _time_column(event_time: specs.EventTime | None) -> set[str]:
     return {event_time.column} if event_time is not None else set()
+
+
+def _watermark_columns(strategy: specs.WatermarkStrategy, everything: set[str]) -> set[str]:
+    """Columns that tell a source how far time has come."""
+    match strategy:
+        case specs.BoundedDelay():
+            return set()
+        case specs.Punctuated(expression=expression):
+            return _roots([expression], everything)
+        case specs.Generated(generator=generator):
+            return everything if generator.columns is None else set(generator.columns)
 
 
 def _routing_columns(input_: Input) -> set[str]:

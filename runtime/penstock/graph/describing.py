@@ -67,7 +67,9 @@ def _lines(spec: specs.OperatorSpec) -> list[str]:
         case specs.MapBatches(function=function):
             return [f"map_batches {function.name}"]
         case specs.Process(function=function, keys=keys):
-            return [f"process {_function(function)} by {', '.join(keys)}"]
+            return [f"process {_function(function)}{_by(keys)}"]
+        case specs.CoProcess():
+            return [f"process {_two_inputs(spec)}{_by(spec.keys)}"]
         case specs.Join():
             return [f"join {_join(spec)}"]
         case specs.CoGroup(join=join, function=function):
@@ -90,8 +92,19 @@ def _lines(spec: specs.OperatorSpec) -> list[str]:
             return [f"{'merge' if spec.input_is_partial else 'aggregate'} {_window(spec)}{_lateness(spec)}"]
         case specs.BufferedWindow():
             return [_buffered(spec)]
+        case specs.ApplyResults(function=function):
+            return [f"apply {function.name}"]
         case specs.SessionAggregate():
             return [f"aggregate {_window(spec)}{_lateness(spec)}"]
+
+
+def _two_inputs(spec: specs.CoProcess) -> str:
+    left, right = (", ".join(input_.columns if input_.columns is not None else ("row",)) for input_ in spec.inputs)
+    return f"{spec.function.name}({left} {'with broadcast' if spec.broadcast else 'and'} {right})"
+
+
+def _by(keys: tuple[str, ...]) -> str:
+    return f" by {', '.join(keys)}" if keys else ""
 
 
 def _lateness(spec: specs.WindowAggregate | specs.SessionAggregate) -> str:
@@ -184,9 +197,18 @@ def _connector(connector: specs.Connector) -> str:
 def _source_time(spec: specs.Source) -> str:
     if spec.event_time is None:
         return ", processing time" if spec.time_kind == "processing" else ""
-    delay = f" + {format_duration(spec.max_delay_us)}" if spec.max_delay_us else ""
     kind = "ingestion time" if spec.time_kind == "ingestion" else "event time"
-    return f", {kind} {spec.event_time.column}{delay}"
+    return f", {kind} {spec.event_time.column}{_watermarks(spec.watermarks)}"
+
+
+def _watermarks(strategy: specs.WatermarkStrategy) -> str:
+    match strategy:
+        case specs.BoundedDelay(delay_us=delay_us):
+            return f" + {format_duration(delay_us)}" if delay_us else ""
+        case specs.Punctuated(expression=expression):
+            return f", watermark {expression.text}"
+        case specs.Generated(generator=generator):
+            return f", watermark {generator.name}"
 
 
 def _cut(text: str) -> str:

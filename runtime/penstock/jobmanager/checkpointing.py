@@ -1,6 +1,6 @@
 """Drives the checkpoints of a job through its regions: barriers out, commits out, what was given up undone. No I/O.
 
-Owns: what people have asked for (a checkpoint, a stop) and when a last Commit is said again.
+Owns: what people have asked for (a checkpoint, savepoints, a stop) and when a last Commit is said again.
 Does not own: when a checkpoint is due and when it is complete (`checkpoint.coordinator`), the journal (`jobs`).
 Invariant: a barrier is sent only while every region runs, a Commit only for a checkpoint that is in the journal.
 """
@@ -8,10 +8,11 @@ Invariant: a barrier is sent only while every region runs, a Commit only for a c
 from collections.abc import Collection
 
 from penstock.checkpoint import journal
-from penstock.checkpoint.coordinator import Coordinator, GivenUp
+from penstock.checkpoint.coordinator import Coordinator, GivenUp, Pending
 from penstock.graph import JobGraph
 from penstock.jobmanager.outbox import Outbox
 from penstock.jobmanager.regions import Regions, RegionState
+from penstock.jobmanager.savepoint_requests import Savepoints
 from penstock.jobmanager.timing import Moment
 from penstock.model import messages
 from penstock.model.counters import OperatorMetrics
@@ -36,6 +37,7 @@ class Checkpointing:
         self._commit_repeat = commit_repeat
         self._commit_repeat_at = float("inf")
         self._requested = False
+        self.savepoints = Savepoints()
         self.stopping = False
         """The next checkpoint is the last."""
 
@@ -45,8 +47,14 @@ class Checkpointing:
         """Take a checkpoint as soon as one is possible."""
         self._requested = True
 
-    def request_stop(self) -> None:
-        """Take a last one, after which sources emit nothing."""
+    def request_savepoint(self, uri: str, at: Moment) -> None:
+        """Take a savepoint there as soon as one is possible."""
+        self.savepoints.request(uri, at, kind=BarrierKind.SAVEPOINT)
+
+    def request_stop(self, at: Moment, savepoint: str = "") -> None:
+        """Take a last one, after which sources emit nothing; as a savepoint there, when a place is given."""
+        if savepoint:
+            self.savepoints.request(savepoint, at, kind=BarrierKind.STOP)
         self.stopping = True
 
     # ------------------------------------------------------------ progress
@@ -60,13 +68,28 @@ class Checkpointing:
     def drive(self, at: Moment) -> None:
         """Start what is due. Every region runs."""
         self._overtake(at)
-        due = self._coordinator.next_trigger()
-        if self._regions.all_ended:
+        due, pending = self._coordinator.next_trigger(), self._coordinator.pending
+        last_one = pending is not None and pending.barrier.kind in (BarrierKind.STOP, BarrierKind.FINAL)
+        savepoint, stop_savepoint = map(self.savepoints.wanted, (BarrierKind.SAVEPOINT, BarrierKind.STOP))
+        if savepoint and not last_one:
+            self._trigger(BarrierKind.SAVEPOINT, at, savepoint)
+        elif self._regions.all_ended and not stop_savepoint:
             self._drive_last(BarrierKind.FINAL, at)
         elif self.stopping:
-            self._drive_last(BarrierKind.STOP, at)
+            self._drive_last(BarrierKind.STOP, at, stop_savepoint)
         elif self._requested or (due is not None and due <= at.monotonic):
             self._trigger(BarrierKind.CHECKPOINT, at)
+
+    def completable(self) -> Pending | None:
+        """A savepoint whose tables are all written, to be made complete. Given out only once."""
+        return self._coordinator.tables()
+
+    def completed(self, checkpoint: CheckpointId, size: int) -> None:
+        """That savepoint is complete."""
+        pending = self._coordinator.pending
+        if pending is not None and pending.barrier.checkpoint == checkpoint:
+            self.savepoints.sized(pending.barrier.savepoint, size)
+            self._coordinator.tables_written(checkpoint)
 
     def collected(self, at: Moment) -> Manifest | None:
         """Once all subtasks have acknowledged: what the journal is to say. Given out only once."""
@@ -96,6 +119,7 @@ class Checkpointing:
         awaited = slots if self._regions.all_running and not ending else ()
         self._outbox.delete(self._coordinator.journaled(entry, commit_by=awaited, monotonic=at.monotonic))
         manifest = entry.manifest
+        self.savepoints.completed(manifest, at)
         if not ending:
             self.commit(manifest.checkpoint, slots, at)
         self._outbox.note("debug", "checkpoint completed", checkpoint=manifest.checkpoint, size=manifest.size)
@@ -122,9 +146,14 @@ class Checkpointing:
 
     def fail(self, checkpoint: CheckpointId, reason: str, at: Moment) -> str:
         """Declined, late, or refused by the store. Returns why the job must restart, mostly nothing."""
+        pending = self._coordinator.pending
         given_up = self._coordinator.fail(checkpoint, reason, monotonic=at.monotonic)
-        if given_up is None:
+        if given_up is None or pending is None:
             return ""
+        if uri := pending.barrier.savepoint:
+            self.savepoints.failed(uri, reason, at)
+            # Whoever wants to stop with a savepoint wants the savepoint.
+            self.stopping = self.stopping and pending.barrier.kind is not BarrierKind.STOP
         self._outbox.note("warning", "checkpoint failed", checkpoint=checkpoint, why=reason)
         self._abort(given_up)
         return given_up.restart
@@ -137,22 +166,25 @@ class Checkpointing:
 
     # ------------------------------------------------------------ inside
 
-    def _drive_last(self, kind: BarrierKind, at: Moment) -> None:
+    def _drive_last(self, kind: BarrierKind, at: Moment, savepoint: str = "") -> None:
         """The last checkpoint does not wait for an ordinary one; its Commit is repeated until all have answered."""
         pending = self._coordinator.pending
         if pending is not None and pending.barrier.kind is BarrierKind.CHECKPOINT:
             self.interrupt(f"the {kind.value} checkpoint takes its place", at)
-        self._trigger(kind, at)
+        self._trigger(kind, at, savepoint)
         pending = self._coordinator.pending
         if pending is not None and pending.uncommitted and self._commit_repeat_at <= at.monotonic:
             self.commit(pending.barrier.checkpoint, pending.uncommitted, at)
 
-    def _trigger(self, kind: BarrierKind, at: Moment) -> None:
+    def _trigger(self, kind: BarrierKind, at: Moment, savepoint: str = "") -> None:
         if self._coordinator.pending is not None:
             return
-        self._requested = False
+        if kind is BarrierKind.CHECKPOINT:
+            self._requested = False
         subtasks = [subtask for run in self._regions.runs for subtask in run.region.subtasks]
-        barrier = self._coordinator.trigger(kind, subtasks, now_us=at.now_us, monotonic=at.monotonic)
+        barrier = self._coordinator.trigger(
+            kind, subtasks, now_us=at.now_us, monotonic=at.monotonic, savepoint=savepoint
+        )
         for run in self._regions.runs:
             for slot in run.source_slots():
                 trigger = messages.Trigger(
@@ -161,6 +193,7 @@ class Checkpointing:
                     checkpoint=barrier.checkpoint,
                     kind=kind,
                     overtakes=barrier.overtakes,
+                    savepoint=savepoint,
                 )
                 self._outbox.send(slot, trigger)
 

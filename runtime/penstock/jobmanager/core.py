@@ -21,6 +21,9 @@ from penstock.jobmanager.events import (
     JournalWritten,
     MessageReceived,
     Note,
+    SavepointFailed,
+    SavepointRequested,
+    SavepointWritten,
     Send,
     StopRequested,
     TaskManagerLost,
@@ -40,7 +43,7 @@ from penstock.model.messages import (
     SlotReady,
     ToJobManager,
 )
-from penstock.model.views import CheckpointView, ClusterView, JobView
+from penstock.model.views import CheckpointView, ClusterView, JobView, SavepointView
 
 
 class Core:
@@ -92,6 +95,11 @@ class Core:
         """Of one job, the newest last. KeyError when there is none."""
         return tuple(self._jobs[job].checkpoints.views())
 
+    def savepoints(self, job: JobId) -> tuple[SavepointView, ...]:
+        """Those that this JobManager was asked for, the newest last. KeyError when there is no such job."""
+        known = self._jobs[job]
+        return tuple(known.checkpointing.savepoints.views(known.checkpoints.pending))
+
     def check_invariants(self) -> None:
         """For tests: what always holds between two events."""
         for job in self._jobs.values():
@@ -121,6 +129,9 @@ class Core:
         event: CancelRequested
         | StopRequested
         | CheckpointRequested
+        | SavepointRequested
+        | SavepointWritten
+        | SavepointFailed
         | JournalWritten
         | JournalConflict
         | JournalFailed,
@@ -128,10 +139,16 @@ class Core:
         match event:
             case CancelRequested():
                 job.on_cancel()
-            case StopRequested():
-                job.on_stop()
+            case StopRequested(savepoint=savepoint):
+                job.on_stop(savepoint)
             case CheckpointRequested():
                 job.on_checkpoint_request()
+            case SavepointRequested(uri=uri):
+                job.on_savepoint_request(uri)
+            case SavepointWritten(checkpoint=checkpoint, size=size):
+                job.on_savepoint_written(checkpoint, size)
+            case SavepointFailed(checkpoint=checkpoint, reason=reason):
+                job.on_savepoint_failed(checkpoint, reason)
             case JournalWritten(entry=entry, sha256=sha256):
                 job.on_written(entry, sha256)
             case JournalConflict(entry=entry):

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from penstock.checkpoint.journal import JournalEntry
 from penstock.graph import JobGraph
 from penstock.model.handles import Manifest
-from penstock.model.ids import JobId, TaskManagerId
+from penstock.model.ids import CheckpointId, JobId, TaskManagerId
 from penstock.model.messages import Directed, ToJobManager
+from penstock.savepoints.completing import Taken
 
 # ---------------------------------------------------------------- events
 
@@ -69,6 +70,8 @@ class StopRequested:
     """Take a last checkpoint, commit it, end."""
 
     job: JobId
+    savepoint: str = ""
+    """URI of the savepoint that it is to be, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +79,32 @@ class CheckpointRequested:
     """Take a checkpoint now, whatever the interval says."""
 
     job: JobId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavepointRequested:
+    """Take a savepoint now."""
+
+    job: JobId
+    uri: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavepointWritten:
+    """The savepoint of the last WriteSavepoint is complete."""
+
+    job: JobId
+    checkpoint: CheckpointId
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavepointFailed:
+    """Its store refused for good."""
+
+    job: JobId
+    checkpoint: CheckpointId
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +146,9 @@ Event = (
     | CancelRequested
     | StopRequested
     | CheckpointRequested
+    | SavepointRequested
+    | SavepointWritten
+    | SavepointFailed
     | JournalWritten
     | JournalConflict
     | JournalFailed
@@ -140,6 +172,14 @@ class AppendJournal:
 
     job: JobId
     entry: JournalEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteSavepoint:
+    """All tables of a savepoint are written: write its manifest."""
+
+    job: JobId
+    taken: Taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,4 +213,4 @@ class Note:
     facts: dict[str, object]
 
 
-Command = Send | AppendJournal | DeleteObjects | Forget | WakeAt | Note
+Command = Send | AppendJournal | WriteSavepoint | DeleteObjects | Forget | WakeAt | Note

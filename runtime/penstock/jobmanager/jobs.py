@@ -19,6 +19,7 @@ from penstock import graph as graphs
 from penstock.checkpoint import coordinator, journal
 from penstock.graph import JobGraph
 from penstock.jobmanager import failures, packing
+from penstock.jobmanager.aligning import Aligning
 from penstock.jobmanager.checkpointing import Checkpointing
 from penstock.jobmanager.events import Command, JobSubmitted
 from penstock.jobmanager.failures import Failure
@@ -33,7 +34,8 @@ from penstock.jobmanager.timing import Moment, Timing
 from penstock.model import messages
 from penstock.model.elements import BarrierKind
 from penstock.model.errors import UserError
-from penstock.model.ids import Attempt, JobId
+from penstock.model.ids import Attempt, CheckpointId, JobId
+from penstock.savepoints.completing import Taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Job:
             outbox=self._outbox,
             commit_repeat=timing.repeat,
         )
+        self._aligning = Aligning(self.regions, self._outbox)
         self.state, self.reason = JobState.CREATED, ""
         self.failures = failures.FailureLog()
         self.submitted_us = at.now_us
@@ -79,6 +82,8 @@ class Job:
         self.ended_us: int | None = None
         self.ignored = 0
         """Messages of attempts that are over."""
+        self.restored_from = ""
+        """Where the state came from that it was started with."""
         self.submission: JobSubmitted | None = None
         """Until it is in the journal."""
         self._ending: Ending | None = None
@@ -86,10 +91,13 @@ class Job:
 
     # ------------------------------------------------------------ facts: people
 
-    def on_stop(self) -> None:
-        """Take a last checkpoint and end; at once when nothing runs that could take one."""
-        if self.state in (JobState.RUNNING, JobState.STOPPING):
-            self.checkpointing.request_stop()
+    def on_stop(self, savepoint: str = "") -> None:
+        """Take a last checkpoint and end; at once when nothing runs that could take one.
+
+        With a savepoint the job does not end without it.
+        """
+        if savepoint or self.state in (JobState.RUNNING, JobState.STOPPING):
+            self.checkpointing.request_stop(self._at, savepoint)
             return
         last = self.checkpoints.latest
         goes_on = f"goes on from checkpoint {last.checkpoint}" if last else "starts from the beginning"
@@ -102,6 +110,20 @@ class Job:
     def on_checkpoint_request(self) -> None:
         """Take a checkpoint as soon as one is possible."""
         self.checkpointing.request()
+
+    def on_savepoint_request(self, uri: str) -> None:
+        """Take a savepoint as soon as one is possible."""
+        self.checkpointing.request_savepoint(uri, self._at)
+
+    # ------------------------------------------------------------ facts: savepoints
+
+    def on_savepoint_written(self, checkpoint: CheckpointId, size: int) -> None:
+        """The manifest of the savepoint that is under way is in its store."""
+        self.checkpointing.completed(checkpoint, size)
+
+    def on_savepoint_failed(self, checkpoint: CheckpointId, reason: str) -> None:
+        """Its store has refused for good."""
+        self._restart_all(self.checkpointing.fail(checkpoint, reason, self._at))
 
     # ------------------------------------------------------------ facts: slots
 
@@ -129,6 +151,8 @@ class Job:
                 run.ended[subtask] = None
             case messages.Failed():
                 self._on_failure(run, failures.from_message(message))
+            case messages.Reached() if not self._over:
+                self._aligning.heard(run, message)
             case messages.SlotReport(tasks=tasks):
                 run.metrics |= {metrics.subtask: metrics for metrics in tasks}
                 run.ended |= {metrics.subtask: None for metrics in tasks if metrics.ended}
@@ -209,6 +233,8 @@ class Job:
                 self._restart_all(self.checkpointing.give_up_late(self._at))
                 if self._all_running:
                     self.checkpointing.drive(self._at)
+                if (taken := self.checkpointing.completable()) is not None:
+                    self._outbox.write_savepoint(self._taken(taken))
             if self._journal.ready(self._at.monotonic) and (entry := self._next_entry()):
                 self._outbox.append(entry)
         return self._outbox.take()
@@ -230,6 +256,7 @@ class Job:
         if self._ending is not None or self._over:
             return
         self._ending = Ending(state, reason)
+        self.checkpointing.savepoints.give_up(f"the job is {state.value}", self._at)
         self.checkpointing.interrupt(f"the job is {state.value}", self._at)
         self.checkpoints.disarm()
         if state in (JobState.CANCELLED, JobState.FAILED):
@@ -317,6 +344,21 @@ class Job:
         self.reason = str(failure) if self.reason == effect else self.reason
         if failure.fatal:
             self.end(JobState.FAILED, str(failure))
+
+    # ------------------------------------------------------------ savepoints
+
+    def _taken(self, pending: coordinator.Pending) -> Taken:
+        return Taken(
+            uri=pending.barrier.savepoint,
+            job=self.id,
+            graph=self.graph,
+            checkpoint=pending.barrier.checkpoint,
+            stops=pending.barrier.kind is BarrierKind.STOP,
+            triggered_us=pending.triggered_us,
+            now_us=self._at.now_us,
+            restored_from=self.restored_from,
+            tables=tuple(table for _, handle in sorted(pending.handles.items()) for table in handle.tables),
+        )
 
     # ------------------------------------------------------------ states and the journal
 

@@ -4,7 +4,8 @@ CREATED -> WAITING_FOR_SLOTS -> DEPLOYING -> RUNNING -> STOPPING -> FINISHED | S
                   ^                ^  |        |           |
                   |                |  v        v           v
                   +----------------+- RESTARTING <---------+
-and from each of them to CANCELLED and FAILED; a job that is stopped while it does not run goes to STOPPED.
+and from each of them to CANCELLED and FAILED; a job that is stopped while it does not run goes to STOPPED. STOPPING
+goes back to RUNNING when the job was to stop with a savepoint that cannot be written.
 """
 
 import enum
@@ -38,7 +39,7 @@ MOVES: Final[dict[JobState, frozenset[JobState]]] = {
     _S.DEPLOYING: frozenset({_S.RUNNING, _S.STOPPING, _S.WAITING_FOR_SLOTS, _S.RESTARTING}) | _UNFINISHED,
     _S.RUNNING: frozenset({_S.STOPPING, _S.RESTARTING}) | TERMINAL,
     _S.RESTARTING: frozenset({_S.WAITING_FOR_SLOTS, _S.DEPLOYING}) | _UNFINISHED,
-    _S.STOPPING: frozenset({_S.RESTARTING}) | TERMINAL,
+    _S.STOPPING: frozenset({_S.RUNNING, _S.RESTARTING}) | TERMINAL,
     **{state: frozenset() for state in TERMINAL},
 }
 """CREATED goes straight to an end when the journal of an earlier JobManager says so."""

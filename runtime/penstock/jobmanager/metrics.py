@@ -18,6 +18,7 @@ _HELP = {
     "penstock_vertex_watermark_seconds": ("gauge", "Lowest watermark of the vertex, since 1970."),
     "penstock_vertex_busy_ratio": ("gauge", "Share of the time that the busiest subtask works."),
     "penstock_vertex_backpressured_ratio": ("gauge", "Share of the time that a subtask waits for its outputs."),
+    "penstock_vertex_held_subtasks": ("gauge", "Subtasks whose source waits for slower ones (align_within)."),
     "penstock_operator_rows_in_total": ("counter", "Rows that came in, since the deployment."),
     "penstock_operator_rows_out_total": ("counter", "Rows that went out, since the deployment."),
     "penstock_operator_late_rows_total": ("counter", "Rows that came after their windows."),
@@ -74,6 +75,7 @@ def _job_samples(job: JobView) -> Iterator[Sample]:
             yield "penstock_vertex_watermark_seconds", of_vertex, vertex.watermark_us / 1e6
         yield "penstock_vertex_busy_ratio", of_vertex, vertex.busy
         yield "penstock_vertex_backpressured_ratio", of_vertex, vertex.backpressured
+        yield "penstock_vertex_held_subtasks", of_vertex, vertex.held
         for operator in vertex.operators:
             of_operator = {**of_vertex, "operator": operator.uid}
             yield "penstock_operator_rows_in_total", of_operator, operator.rows_in

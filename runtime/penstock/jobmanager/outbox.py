@@ -1,9 +1,10 @@
 """What a job wants done, in the order in which it was decided. No I/O: the core hands it to its shell."""
 
 from penstock.checkpoint import journal
-from penstock.jobmanager.events import AppendJournal, Command, DeleteObjects, Note, Send
+from penstock.jobmanager.events import AppendJournal, Command, DeleteObjects, Note, Send, WriteSavepoint
 from penstock.model import messages
 from penstock.model.ids import JobId, SlotId
+from penstock.savepoints.completing import Taken
 
 
 class Outbox:
@@ -21,6 +22,10 @@ class Outbox:
     def append(self, entry: journal.JournalEntry) -> None:
         """Into the journal."""
         self._commands.append(AppendJournal(job=self.job, entry=entry))
+
+    def write_savepoint(self, taken: Taken) -> None:
+        """Its tables are all there: make it complete."""
+        self._commands.append(WriteSavepoint(job=self.job, taken=taken))
 
     def delete(self, paths: tuple[str, ...]) -> None:
         """Objects that nobody needs any more, if there are any."""

@@ -22,7 +22,7 @@ from penstock.jobmanager import packing
 from penstock.jobmanager.failures import Failure
 from penstock.model.handles import Manifest
 from penstock.model.ids import Attempt, SlotId, SubtaskId
-from penstock.model.messages import TaskMetrics
+from penstock.model.messages import GroupTime, TaskMetrics
 from penstock.model.tasks import Task
 
 
@@ -53,6 +53,8 @@ class RegionRun:
     reported: dict[SlotId, None] = field(default_factory=dict)
     ended: dict[SubtaskId, None] = field(default_factory=dict)
     metrics: dict[SubtaskId, TaskMetrics] = field(default_factory=dict)
+    reached: dict[SlotId, dict[str, GroupTime]] = field(default_factory=dict)
+    """What slots have said of their aligned sources, with what they know of others since."""
     failure: Failure | None = None
     cause: str = ""
     """Why this attempt is needed; empty for the first."""
@@ -92,7 +94,7 @@ class RegionRun:
         self.enter(RegionState.WAITING, monotonic)
         self.attempt = self.restored = self.failure = None
         self.cause = cause
-        self.placement, self.reported, self.ended, self.metrics = {}, {}, {}, {}
+        self.placement, self.reported, self.ended, self.metrics, self.reached = {}, {}, {}, {}, {}
 
     def source_slots(self) -> list[SlotId]:
         """Slots with subtasks that have no input: barriers start there."""

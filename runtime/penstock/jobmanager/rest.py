@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,7 +20,8 @@ from penstock.jobmanager import metrics
 from penstock.jobmanager.lifecycle import TERMINAL
 from penstock.model.errors import PenstockError, UserError
 from penstock.model.ids import JobId
-from penstock.model.views import CheckpointView, ClusterView, JobView
+from penstock.model.views import CheckpointView, ClusterView, JobView, SavepointView
+from penstock.savepoints.checks import RestoreOptions
 
 ENDED = frozenset(state.value for state in TERMINAL)
 
@@ -51,7 +53,7 @@ class Jobs(Protocol):
         """JSON of what was submitted."""
         ...
 
-    async def submit(self, body: bytes, *, name: str | None, origin: str | None) -> JobId:
+    async def submit(self, body: bytes, *, name: str | None, origin: str | None, restore: RestoreOptions) -> JobId:
         """Start a job; UserError when it cannot be one."""
         ...
 
@@ -65,6 +67,14 @@ class Jobs(Protocol):
 
     def trigger_checkpoint(self, job: JobId) -> None:
         """Take one now."""
+        ...
+
+    def savepoints(self, job: JobId) -> tuple[SavepointView, ...]:
+        """Of a known job, those that this JobManager was asked for."""
+        ...
+
+    async def take_savepoint(self, job: JobId, *, folder: str | None, stop: bool) -> SavepointView:
+        """Begin to take one in a folder of its own below `folder`; UserError when nothing can be written there."""
         ...
 
 
@@ -82,12 +92,14 @@ def application(jobs: Jobs, *, max_body_bytes: int, local_only: bool) -> Starlet
         "/jobs/{id}": api.job,
         "/jobs/{id}/checkpoints": api.checkpoints,
         "/jobs/{id}/graph": api.graph,
+        "/jobs/{id}/savepoints": api.savepoints,
     }
     post: dict[str, Handler] = {
         "/jobs": api.submit,
         "/jobs/{id}/cancel": api.cancel,
         "/jobs/{id}/stop": api.stop,
         "/jobs/{id}/checkpoint": api.trigger_checkpoint,
+        "/jobs/{id}/savepoints": api.take_savepoint,
     }
     guard = _guard(local_only)
     routes = [Route(path, guard(handler), methods=["GET"]) for path, handler in get.items()]
@@ -126,7 +138,9 @@ class _Api:
             raise _Refused(415, "H005", f'content type is "{kind}"', fix="send the job graph as application/json")
         body = await self._body(request)
         query = request.query_params
-        job = await self._jobs.submit(body, name=query.get("name"), origin=query.get("from"))
+        job = await self._jobs.submit(
+            body, name=query.get("name"), origin=query.get("from"), restore=_restore_options(query)
+        )
         return _json(self._jobs.job(job), status=201)
 
     async def cancel(self, request: Request) -> Response:
@@ -135,13 +149,32 @@ class _Api:
     async def stop(self, request: Request) -> Response:
         return self._end(request, self._jobs.stop)
 
-    async def trigger_checkpoint(self, request: Request) -> Response:
+    async def savepoints(self, request: Request) -> Response:
+        return _json(self._jobs.savepoints(self._known(request)))
+
+    async def take_savepoint(self, request: Request) -> Response:
+        job = self._running(request, "no savepoint can be taken")
+        for view in self._jobs.savepoints(job):
+            if view.status == "pending":
+                raise _Refused(
+                    409,
+                    "S028",
+                    f"job {job} is taking a savepoint already: {view.uri}",
+                    fix="wait until that one is complete",
+                )
+        query = request.query_params
+        view = await self._jobs.take_savepoint(job, folder=query.get("to"), stop=query.get("stop") == "true")
+        return _json(view, status=202)
+
+    def _running(self, request: Request, otherwise: str) -> JobId:
         job = self._known(request)
         state = self._jobs.job(job).state
         if state != "running":
-            raise _Refused(
-                409, "S008", f"job {job} is {state}: no checkpoint can be taken", fix="wait until it is running"
-            )
+            raise _Refused(409, "S008", f"job {job} is {state}: {otherwise}", fix="wait until it is running")
+        return job
+
+    async def trigger_checkpoint(self, request: Request) -> Response:
+        job = self._running(request, "no checkpoint can be taken")
         self._jobs.trigger_checkpoint(job)
         return _json(self._jobs.job(job), status=202)
 
@@ -173,6 +206,16 @@ class _Api:
                 )
             parts.append(part)
         return b"".join(parts)
+
+
+def _restore_options(query: QueryParams) -> RestoreOptions:
+    pairs = [each.partition("=") for each in query.getlist("map_uid")]
+    return RestoreOptions(
+        allow_non_restored=query.get("allow_non_restored") == "true",
+        allow_foreign=query.get("allow_foreign") == "true",
+        evolve=query.get("evolve") == "true",
+        map_uid=tuple((old, new) for old, _, new in pairs),
+    )
 
 
 class _Refused(UserError):

@@ -10,7 +10,6 @@ import re
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -25,16 +24,20 @@ from penstock.jobmanager.events import (
     CheckpointRequested,
     JobRecovered,
     JobSubmitted,
+    SavepointRequested,
     StopRequested,
 )
 from penstock.jobmanager.rest import application
 from penstock.jobmanager.shell import DecidingCore, Shell
 from penstock.jobmanager.state_dir import GRAPH, Addresses, StateDir, StoredJob
+from penstock.jobmanager.timing import Timing
 from penstock.model.clocks import Clock, SystemClock
 from penstock.model.errors import PenstockError, RetryableError, UserError
 from penstock.model.ids import JobId
-from penstock.model.views import CheckpointView, ClusterView, JobView, ProcessView
+from penstock.model.views import CheckpointView, ClusterView, JobView, ProcessView, SavepointView
 from penstock.rpc import Server, serve_jobmanager
+from penstock.savepoints.checks import RestoreOptions
+from penstock.storage import ObjectStore, Prefixed, open_store
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +103,9 @@ class JobManager:
         """As it was stored."""
         return await asyncio.to_thread(self._state_dir.store(job).get, GRAPH) or b"null"
 
-    async def submit(self, body: bytes, *, name: str | None, origin: str | None) -> JobId:
+    async def submit(
+        self, body: bytes, *, name: str | None, origin: str | None, restore: RestoreOptions | None = None
+    ) -> JobId:
         """Store the graph, and the state to start from, before the core hears of the job.
 
         Returns when the job is in its journal: who was told of a job will find it again.
@@ -119,7 +124,12 @@ class JobManager:
         job = self._new_id(graph.name)
         store = self._state_dir.store(job)
         data = msgspec.json.encode(graph)
-        initial = await asyncio.to_thread(restoring.adopt, found, store) if found else None
+        options = restore or RestoreOptions()
+        try:
+            initial = await asyncio.to_thread(found.adopt, graph, options, store) if found else None
+        except PenstockError:
+            await asyncio.to_thread(_remove_all, store)
+            raise
         await asyncio.to_thread(store.put, GRAPH, data)
         self._add(job)
         self._shell.feed(
@@ -156,6 +166,24 @@ class JobManager:
         """Take one now."""
         self._shell.feed(CheckpointRequested(job=job))
 
+    def savepoints(self, job: JobId) -> tuple[SavepointView, ...]:
+        """The core's view."""
+        return self._core.savepoints(job)
+
+    async def take_savepoint(self, job: JobId, *, folder: str | None, stop: bool) -> SavepointView:
+        """Begin to take one; its folder is named by the job, and is that savepoint's alone."""
+        name = f"{job}-{self._random.randrange(16**8):08x}"
+        parent = folder or self._state_dir.savepoints
+        try:
+            store = await asyncio.to_thread(lambda: Prefixed(open_store(parent), name))
+        except OSError as error:
+            raise UserError(
+                "S027", f"nothing can be written there: {error}", where=parent, fix="name another folder: --to"
+            ) from error
+        event = StopRequested(job=job, savepoint=store.uri) if stop else SavepointRequested(job=job, uri=store.uri)
+        self._shell.feed(event)
+        return next(view for view in self._core.savepoints(job) if view.uri == store.uri)
+
     def _load(self, job: JobId) -> StoredJob | None:
         try:
             stored = self._state_dir.load(job)
@@ -180,6 +208,12 @@ class JobManager:
         return JobId(f"{slug}-{self._random.randrange(16**6):06x}")
 
 
+def _remove_all(store: ObjectStore) -> None:
+    """What was copied for a job that is not to be."""
+    for info in store.list(""):
+        store.delete(info.path)
+
+
 class _RestServer(uvicorn.Server):
     """Leaves signals to the process that it is part of."""
 
@@ -199,10 +233,10 @@ async def serve(
     """Run a JobManager until SIGTERM or SIGINT. Jobs are not cancelled: the next one takes them up."""
     clock, rng = clock or SystemClock(), rng or random.SystemRandom()
     epoch = f"jm-{rng.randrange(16**8):08x}"
-    state_dir = StateDir(Path(settings.state_dir))
+    state_dir = StateDir(settings.state_dir)
     with state_dir.locked(), _listen(settings) as rest_socket:
         grpc_server = Server(settings.host, settings.port, share_port=settings.share_ports)
-        core = Core(writer=epoch)
+        core = Core(writer=epoch, timing=Timing(heartbeat_timeout=settings.link.given_up_after_seconds))
         shell = Shell(core, epoch=epoch, clock=clock, link=settings.link)
         manager = JobManager(state_dir, shell, core, epoch=epoch, host=settings.host, rng=rng)
         serve_jobmanager(grpc_server, shell.tell)

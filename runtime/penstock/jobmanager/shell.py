@@ -7,7 +7,7 @@ Invariant: the core is called from one thread only, and never from within one of
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from penstock.checkpoint import journal
@@ -23,19 +23,23 @@ from penstock.jobmanager.events import (
     JournalWritten,
     MessageReceived,
     Note,
+    SavepointFailed,
+    SavepointWritten,
     Send,
     TaskManagerLost,
     Tick,
     WakeAt,
+    WriteSavepoint,
 )
 from penstock.jobmanager.peers import Connect, Peer
 from penstock.model.clocks import Clock
 from penstock.model.errors import PenstockError, RetryableError
 from penstock.model.ids import JobId, TaskManagerId
 from penstock.model.messages import Leaving, Register
-from penstock.model.views import CheckpointView, ClusterView, JobView
+from penstock.model.views import CheckpointView, ClusterView, JobView, SavepointView
 from penstock.rpc import Reply, ToldJobManager, taskmanager_channel
-from penstock.storage import ObjectStore, UnknownResultError
+from penstock.savepoints.completing import Taken, complete
+from penstock.storage import ObjectStore, UnknownResultError, open_store
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +67,10 @@ class DecidingCore(Protocol):
         """Of one job, the newest last."""
         ...
 
+    def savepoints(self, job: JobId) -> tuple[SavepointView, ...]:
+        """Of one job, the newest last."""
+        ...
+
 
 class Shell:
     """Give it events with `feed` and messages with `tell`; it does the rest inside `run`'s lifetime."""
@@ -75,7 +83,10 @@ class Shell:
         clock: Clock,
         link: LinkSettings,
         connect: Connect = taskmanager_channel,
+        open_store: Callable[[str], ObjectStore] = open_store,
     ) -> None:
+        """`open_store`: where savepoints go."""
+        self._open_store = open_store
         self._core, self._epoch, self._clock, self._link, self._connect = core, epoch, clock, link, connect
         self._stores: dict[JobId, ObjectStore] = {}
         self._in_journal: dict[JobId, asyncio.Event] = {}
@@ -140,6 +151,8 @@ class Shell:
                 self._part(task_manager)
             case AppendJournal(job=job, entry=entry):
                 self._spawn(self._append(job, entry))
+            case WriteSavepoint(job=job, taken=taken):
+                self._spawn(self._write_savepoint(job, taken))
             case DeleteObjects(job=job, paths=paths):
                 self._spawn(self._delete(self._stores[job], paths))
             case WakeAt(at=at):
@@ -195,6 +208,20 @@ class Shell:
                     self.feed(JournalWritten(job=job, entry=entry, sha256=result.sha256))
                 return
             await asyncio.sleep(_JOURNAL_RETRY_SECONDS)
+
+    async def _write_savepoint(self, job: JobId, taken: Taken) -> None:
+        assert taken.checkpoint is not None
+        for last in (*[False] * (_JOURNAL_TRIES - 1), True):
+            try:
+                manifest = await asyncio.to_thread(lambda: complete(self._open_store(taken.uri), taken))
+            except (PenstockError, OSError) as error:
+                if last or not isinstance(error, RetryableError | OSError):
+                    self.feed(SavepointFailed(job=job, checkpoint=taken.checkpoint, reason=str(error)))
+                    return
+                await asyncio.sleep(_JOURNAL_RETRY_SECONDS)
+            else:
+                self.feed(SavepointWritten(job=job, checkpoint=taken.checkpoint, size=manifest.size))
+                return
 
     async def _delete(self, store: ObjectStore, paths: tuple[str, ...]) -> None:
         # What stays behind costs space, not truth. But an entry of the journal comes before the objects that it

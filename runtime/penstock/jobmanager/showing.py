@@ -99,6 +99,7 @@ def _view_vertex(
         watermark_us=None if watermark == MIN_WATERMARK else watermark,
         busy=max((task.busy for task in tasks), default=0.0),
         backpressured=max((task.backpressured for task in tasks), default=0.0),
+        held=sum(task.held for task in tasks),
         ended=len(tasks) == vertex.parallelism and all(task.ended for task in tasks),
     )
 

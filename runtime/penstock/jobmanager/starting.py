@@ -48,6 +48,7 @@ def submitted(event: JobSubmitted, around: Surroundings, at: Moment) -> Job:
         at=at,
     )
     job.submission = event
+    job.restored_from = event.restored_from
     if initial is not None:
         try:
             check_restorable(initial, max_parallelism=event.graph.max_parallelism, uids=_uids(event.graph))
@@ -74,7 +75,9 @@ def recovered(event: JobRecovered, around: Surroundings, at: Moment) -> Job:
         timing=around.timing,
         at=at,
     )
-    job.submitted_us = event.entries[0].time_us
+    first = event.entries[0]
+    job.submitted_us = first.time_us
+    job.restored_from = first.restored_from if isinstance(first, journal.Submitted) else ""
     for entry in attempts:
         job.regions.last_attempt = max(job.regions.last_attempt, entry.attempt)
         if entry.cause:

@@ -23,6 +23,7 @@ from penstock.local.child import EXIT_USER_ERROR
 from penstock.model.clocks import Clock, SystemClock
 from penstock.model.errors import FatalJobError, RetryableError
 from penstock.rpc import RestClient
+from penstock.storage import folder_of
 
 logger = logging.getLogger(__name__)
 
@@ -52,37 +53,45 @@ class _Child:
 
 
 class LocalCluster:
-    """Use as a context manager."""
+    """Use as a context manager. `folder` is for logs, when the state directory is in an object store."""
 
     def __init__(
         self,
-        state_dir: Path,
+        state_dir: Path | str,
         *,
+        folder: Path | None = None,
         task_managers: int = 1,
         slots_per_task_manager: int = 1,
         link: LinkSettings | None = None,
         clock: Clock | None = None,
+        stuck_after_seconds: float | None = None,
     ) -> None:
-        self.state_dir = state_dir.absolute()
+        self.state_dir = str(state_dir)
+        """Path or URI."""
         self._clock = clock or SystemClock()
         self._resources = contextlib.ExitStack()
         self._children: list[_Child] = []
         self._ending = threading.Event()
         self._broken = ""
         self._slots = task_managers * slots_per_task_manager
-        logs = self.state_dir / "logs"
+        folder = folder or folder_of(self.state_dir)
+        if folder is None:
+            raise ValueError(f"{state_dir} is not on this machine: give a folder for logs")
+        self._logs = logs = folder.absolute() / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         port, rest_port = (self._reserve_port() for _ in range(2))
         self.client = RestClient(f"http://{HOST}:{rest_port}")
         link = link or LinkSettings()
         jobmanager = JobManagerSettings(
-            state_dir=str(self.state_dir), host=HOST, port=port, rest_port=rest_port, share_ports=True, link=link
+            state_dir=self.state_dir, host=HOST, port=port, rest_port=rest_port, share_ports=True, link=link
         )
         self._add("jobmanager", "jobmanager", msgspec.json.encode(jobmanager), logs)
         for number in range(1, task_managers + 1):
             settings = TaskManagerSettings(
                 id=f"tm-{number}", jobmanager=f"{HOST}:{port}", slots=slots_per_task_manager, host=HOST, link=link
             )
+            if stuck_after_seconds is not None:
+                settings = msgspec.structs.replace(settings, stuck_after_seconds=stuck_after_seconds)
             self._add(f"taskmanager-{number}", "taskmanager", msgspec.json.encode(settings), logs)
         self._output = [(logs / f"{child.name}.out").open("rb") for child in self._children]
         for reader in self._output:
@@ -118,7 +127,7 @@ class LocalCluster:
     def check(self) -> None:
         """Raises when a child cannot be kept alive."""
         if self._broken:
-            raise FatalJobError("C006", self._broken, where=str(self.state_dir / "logs"))
+            raise FatalJobError("C006", self._broken, where=str(self._logs))
 
     def pids(self) -> dict[str, int]:
         """Name of each child -> its process."""
@@ -165,7 +174,7 @@ class LocalCluster:
             self._start(child)
 
     def _last_words(self, child: _Child) -> str:
-        lines = (self.state_dir / "logs" / f"{child.name}.log").read_text(errors="replace").splitlines()
+        lines = (self._logs / f"{child.name}.log").read_text(errors="replace").splitlines()
         return "\n".join(lines[-2:])
 
     def _wait_until_up(self) -> None:
@@ -179,7 +188,7 @@ class LocalCluster:
                 raise FatalJobError(
                     "C006",
                     f"the embedded cluster did not start within {_START_SECONDS:.0f} s",
-                    where=str(self.state_dir / "logs"),
+                    where=str(self._logs),
                     fix="its logs say why",
                 )
             self._ending.wait(_POLL_SECONDS)

@@ -167,7 +167,7 @@ def _operator_rows(vertex: VertexView, rates: figures.Rates, now_us: int) -> lis
         of_vertex = (
             figures.watermark(vertex.watermark_us, now_us),
             _bar(vertex.busy, "green"),
-            _bar(vertex.backpressured, "red"),
+            Text("held", "yellow") if vertex.held else _bar(vertex.backpressured, "red"),
         )
         lines.append(
             (

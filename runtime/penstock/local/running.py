@@ -1,6 +1,9 @@
 """Runs a job on an embedded cluster until it ends: what `flow.run()` and `penstock run` do."""
 
 import contextlib
+import hashlib
+import os
+import re
 import shutil
 import sys
 import tempfile
@@ -24,6 +27,8 @@ from penstock.model.durations import parse_duration
 from penstock.model.errors import FatalJobError, UserError
 from penstock.model.settings import JobSettings
 from penstock.model.views import JobView
+from penstock.savepoints.checks import RestoreOptions
+from penstock.storage import folder_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,10 @@ class RunResult:
     """How a job ended, and what its collect sinks have."""
 
     job: JobView
-    state_dir: Path
+    state_dir: str
+    """Path or URI."""
+    folder: Path
+    """Logs and collected rows. The state directory itself, unless that is an object store."""
     kept: bool
     """The state directory is still there: another run may go on from it."""
     frames: dict[str, pl.DataFrame]
@@ -56,7 +64,7 @@ class JobFailedError(FatalJobError):
             last.code if last else "C000",
             result.job.reason or (last.reason if last else "it failed"),
             where=f"job {result.job.id}",
-            fix=f"logs are in {result.state_dir / 'logs'}",
+            fix=f"logs are in {result.folder / 'logs'}",
         )
 
 
@@ -69,14 +77,16 @@ def run_flow(
     restarts: int | None = None,
     state_dir: str | Path | None = None,
     resume: str | None = None,
+    restore: RestoreOptions | None = None,
     progress: Progress | bool | None = None,
     settings: JobSettings | None = None,
     **plan: Any,
 ) -> RunResult:
     """Run until it ends; JobFailedError when that is in failure.
 
-    `restarts`: failures in a row before it has failed. `resume`: "latest" or "job@checkpoint" of the same
-    `state_dir`. `progress`: False for silence. `settings` and `plan` go to `Flow.plan`.
+    `restarts`: failures in a row before it has failed. `state_dir`: a path or `s3://bucket/folder`. `resume`: "latest"
+    or "job@checkpoint" of it, or the folder of a savepoint; `restore`: what is allowed then. `progress`: False for
+    silence. `settings` and `plan` go to `Flow.plan`.
     """
     if isinstance(flow_or_graph, JobGraph):
         graph = flow_or_graph
@@ -85,7 +95,12 @@ def run_flow(
     graph = with_settings(graph, checkpoint_interval=checkpoint_interval, restarts=restarts)
     shown = SilentProgress(sys.stdout) if progress is False else None if progress is True else progress
     result = run_graph(
-        graph, task_managers=task_managers, state_dir=state_dir, resume=resume, progress=shown or choose_progress()
+        graph,
+        task_managers=task_managers,
+        state_dir=state_dir,
+        resume=resume,
+        restore=restore,
+        progress=shown or choose_progress(),
     )
     if progress is not False:
         print(summary(result.job, SystemClock().now_us()), file=sys.stderr)
@@ -101,25 +116,29 @@ def run_graph(
     task_managers: int = 1,
     state_dir: str | Path | None = None,
     resume: str | None = None,
+    restore: RestoreOptions | None = None,
     clock: Clock | None = None,
 ) -> RunResult:
     """Run until it ends, in whatever way."""
     clock = clock or SystemClock()
     folder = _directory(state_dir)
-    unfinished = _check_directory(folder, resume)
+    root = str(folder) if state_dir is None else str(state_dir)
+    unfinished = _check_directory(StateDir(root), resume)
     graph = unfinished.graph if unfinished else place_collected(graph, folder, resumed=resume is not None)
     with (
         counted_interrupts() as interrupts,
         contextlib.closing(progress),
         LocalCluster(
-            folder,
+            root,
+            folder=folder,
             task_managers=task_managers,
             slots_per_task_manager=-(-_widest(graph) // task_managers),
             clock=clock,
         ) as cluster,
     ):
         if unfinished is None:
-            job = cluster.client.submit(msgspec.json.encode(graph), origin=resume).id
+            allowed = (restore or RestoreOptions()).query
+            job = cluster.client.submit(msgspec.json.encode(graph), origin=resume, restore=allowed).id
         else:
             job = unfinished.job
             progress.note(f"job {job} had not ended: it goes on as it was submitted")
@@ -133,7 +152,7 @@ def run_graph(
             check=cluster.check,
         )
     kept = state_dir is not None or view.state != "finished"
-    result = RunResult(view, folder, kept, read_frames(graph))
+    result = RunResult(view, root, folder, kept, read_frames(graph))
     if not kept:
         shutil.rmtree(folder, ignore_errors=True)
     return result
@@ -159,17 +178,24 @@ def _widest(graph: JobGraph) -> int:
 
 
 def _directory(state_dir: str | Path | None) -> Path:
-    """The given one, or a temporary one; that stays when the run breaks off, for its logs."""
+    """On this machine: the given one, or a temporary one; that stays when the run breaks off, for its logs."""
     if state_dir is None:
         return Path(tempfile.mkdtemp(prefix="penstock-"))
-    folder = Path(state_dir).absolute()
+    folder = (folder_of(str(state_dir)) or _beside(str(state_dir))).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def _check_directory(folder: Path, resume: str | None) -> StoredJob | None:
+def _beside(uri: str) -> Path:
+    """Where logs and collected rows are when the state is in an object store: the same at the next run."""
+    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", uri.partition("?")[0].partition("://")[2])
+    return home / "penstock" / f"{readable}-{hashlib.sha256(uri.encode()).hexdigest()[:8]}"
+
+
+def _check_directory(state_dir: StateDir, resume: str | None) -> StoredJob | None:
     """The job that goes on by itself, if there is one: the newest, when it has not ended."""
-    state_dir = StateDir(folder)
+    state_dir.check()
     stored = [job for job in map(state_dir.load, state_dir.job_ids()) if job is not None]
     unfinished = [job for job in stored if job.ended is None]
     if not unfinished:
@@ -178,7 +204,7 @@ def _check_directory(folder: Path, resume: str | None) -> StoredJob | None:
     if resume not in ("latest", newest.job):
         raise UserError(
             "C007",
-            f"{folder} holds a job that has not ended: {newest.job}",
+            f"{state_dir.root} holds a job that has not ended: {newest.job}",
             fix="go on with it (--from latest), or give another --state-dir",
         )
     return newest

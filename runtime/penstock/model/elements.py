@@ -15,6 +15,9 @@ class BarrierKind(enum.Enum):
     CHECKPOINT = "checkpoint"
     """Go on afterwards."""
 
+    SAVEPOINT = "savepoint"
+    """Go on afterwards; subtasks also write their state as tables that anybody can read."""
+
     STOP = "stop"
     """Sources emit nothing after it; the job ends with this checkpoint and can go on from it."""
 
@@ -29,6 +32,8 @@ class Barrier(msgspec.Struct, frozen=True):
     kind: BarrierKind = BarrierKind.CHECKPOINT
     overtakes: bool = False
     """Unaligned: it passes by the rows that wait in queues, and those become part of the checkpoint."""
+    savepoint: str = ""
+    """URI of the savepoint that subtasks write tables into; empty: a checkpoint alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,7 @@ class LoopMark(msgspec.Struct, frozen=True):
     """The uid of its head."""
     round: int
     dirty: bool
-    """Somebody has seen a row since the mark of the round before."""
+    """Somebody on its way has sent a row on since the mark of the round before, or may yet do so unasked."""
 
 
 Element = Batch | Watermark | Idleness | Barrier | LoopMark | EndOfInput

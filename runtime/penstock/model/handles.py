@@ -31,6 +31,20 @@ class FileHandle(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
+class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A column of a table in a savepoint."""
+
+    name: str
+    type: str
+    """In the text form of `model.schemas`."""
+    role: str
+    """key_group | key | namespace | value | expiry."""
+    internal: str = ""
+    """What the operator calls it, when that is another name."""
+    position: int
+    """Where the operator has it."""
+
+
 class SectionHandle(msgspec.Struct, frozen=True, kw_only=True):
     """One state of one operator inside a state object: an Arrow IPC stream at a byte range."""
 
@@ -50,6 +64,11 @@ class SectionHandle(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str = ""
     files: tuple[FileHandle, ...] = ()
     """The state is not a table but a database of these files."""
+    columns: tuple[Column, ...] = ()
+    """The object at `path` is a table of a savepoint: Parquet, in the form that `checkpoint.canonical` describes. Of
+    keyed ones `group_offsets` counts the groups."""
+    form: str = ""
+    """map: each entry of a map has a row of its own in that table."""
 
     @property
     def shared(self) -> Iterator[tuple[str, int]]:
@@ -61,17 +80,21 @@ class SectionHandle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateHandle(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of one subtask at one checkpoint: one immutable object in the store."""
+    """The state of one subtask at one checkpoint: one immutable object, in the store or, when it is small, in here."""
 
     subtask: SubtaskId
     path: str
     size: int
     sha256: str
     sections: tuple[SectionHandle, ...]
+    data: bytes = b""
+    """What the object would hold, when it is so small that it needs none: then `path` is empty."""
     counters: tuple[OperatorMetrics, ...] = ()
     """Rows that its operators had counted at the barrier, since their deployment."""
     uploaded: int = -1
     """Bytes that were new; -1: all."""
+    tables: tuple[SectionHandle, ...] = ()
+    """What the subtask has written into the savepoint that this checkpoint is, too."""
 
     @property
     def shared_paths(self) -> list[str]:
@@ -109,6 +132,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Barriers were allowed to overtake rows: some of its sections may be rows in flight."""
     counters: tuple[OperatorMetrics, ...] = ()
     """Rows that each operator had counted since the job was first started, over all restarts."""
+    savepoint: str = ""
+    """URI of the savepoint that was taken with it."""
 
     @property
     def size(self) -> int:

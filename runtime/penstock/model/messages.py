@@ -35,6 +35,8 @@ class Trigger(Message, frozen=True, kw_only=True):
     kind: BarrierKind = BarrierKind.CHECKPOINT
     overtakes: bool = False
     """The barrier passes by rows that wait in queues, from the start."""
+    savepoint: str = ""
+    """URI of the savepoint that subtasks write tables into."""
 
 
 class Overtake(Message, frozen=True, kw_only=True):
@@ -73,8 +75,16 @@ class Probe(Message, frozen=True, kw_only=True):
     """To a TaskManager: are you there? Nothing follows from it, but one that is gone is found out by it."""
 
 
-ToSlot = Deploy | Trigger | Overtake | Commit | Abort
-ToTaskManager = Deploy | Trigger | Overtake | Commit | Abort | Cancel | Probe
+class Align(Message, frozen=True, kw_only=True):
+    """To slots with aligned sources: how far the slowest of all other slots is, by group of sources."""
+
+    job: JobId
+    attempt: Attempt
+    others: dict[str, int]
+
+
+ToSlot = Deploy | Trigger | Overtake | Commit | Abort | Align
+ToTaskManager = Deploy | Trigger | Overtake | Commit | Abort | Align | Cancel | Probe
 
 
 class Directed(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,6 +158,25 @@ class Failed(Message, frozen=True, kw_only=True):
     """Restarting cannot help."""
 
 
+class GroupTime(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the sources of a slot are that belong to one group."""
+
+    group: str
+    time: int
+    """The slowest of them; MAX_WATERMARK: they have ended or are idle, and nobody need wait for them."""
+    others: int
+    """What they have heard of other slots: whoever knows better tells them."""
+
+
+class Reached(Message, frozen=True, kw_only=True):
+    """From a slot with aligned sources, when they have come further, and again and again: any one may be lost."""
+
+    job: JobId
+    attempt: Attempt
+    slot: SlotId
+    times: tuple[GroupTime, ...]
+
+
 class TaskMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """What a subtask reports with every heartbeat."""
 
@@ -159,6 +188,8 @@ class TaskMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the time since the last report that it worked."""
     backpressured: float
     """Share of the time that it had input but its outputs were full."""
+    held: bool = False
+    """A source that waits for slower ones."""
     ended: bool = False
 
 
@@ -176,7 +207,7 @@ class SlotReport(Message, frozen=True, kw_only=True):
     rss_bytes: int = 0
 
 
-FromSlot = Running | Acknowledged | Declined | Committed | InputEnded | Failed | SlotReport
+FromSlot = Running | Acknowledged | Declined | Committed | InputEnded | Failed | Reached | SlotReport
 
 
 # ---------------------------------------------------------------- TaskManager -> JobManager
@@ -223,6 +254,6 @@ class Leaving(Message, frozen=True, kw_only=True):
 
 
 ToJobManager = (
-    Running | Acknowledged | Declined | Committed | InputEnded | Failed
+    Running | Acknowledged | Declined | Committed | InputEnded | Failed | Reached
     | Register | SlotReady | Heartbeat | Leaving
 )  # fmt: skip

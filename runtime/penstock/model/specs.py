@@ -4,64 +4,25 @@ The client builds these from the user's program; a slot turns each into a runnin
 and expressions are opaque bytes here: only a slot opens them, never the JobManager.
 """
 
-from typing import Any
-
 import msgspec
 
+from penstock.model.function_specs import CoProcess as CoProcess
+from penstock.model.function_specs import Process as Process
+from penstock.model.function_specs import ProcessInput as ProcessInput
+from penstock.model.function_specs import StateField as StateField
 from penstock.model.ids import Uid
-
-
-class Spec(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """Base of everything in a job graph: frozen, tagged with its class name in JSON."""
-
-
-class Field(msgspec.Struct, frozen=True):
-    """A column: name and type, the type in the text form of `model.schemas`."""
-
-    name: str
-    type: str
-
-
-Schema = tuple[Field, ...]
-
-
-class EventTime(msgspec.Struct, frozen=True, kw_only=True):
-    """Which column is the time of a row. Integer columns count `unit`s since 1970."""
-
-    column: str
-    unit: str = "us"
-    offset_us: int = 0
-    """Added to the column; a window's result has the time of its end minus one microsecond."""
-
-
-class Expression(msgspec.Struct, frozen=True, kw_only=True):
-    """One expression over the columns of a batch."""
-
-    name: str
-    """The column that it makes."""
-    text: str
-    """For people: graph, explain, errors."""
-    polars: bytes
-    """`pl.Expr.meta.serialize()`."""
-
-
-class Function(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's function or class: by import path, or pickled by value with the submission."""
-
-    name: str
-    """For people and errors."""
-    pickled: bytes
-    """cloudpickle; opened only inside a slot."""
-    columns: tuple[str, ...] | None = None
-    """Columns that are passed by name; None: the function takes whole rows or whole batches."""
-
-
-class Connector(msgspec.Struct, frozen=True, kw_only=True):
-    """A source or sink by kind, with its options as plain JSON values."""
-
-    kind: str
-    options: dict[str, Any] = {}
-
+from penstock.model.spec_base import Connector as Connector
+from penstock.model.spec_base import EventTime as EventTime
+from penstock.model.spec_base import Expression as Expression
+from penstock.model.spec_base import Field as Field
+from penstock.model.spec_base import Function as Function
+from penstock.model.spec_base import Schema as Schema
+from penstock.model.spec_base import Spec as Spec
+from penstock.model.watermark_specs import Alignment as Alignment
+from penstock.model.watermark_specs import BoundedDelay as BoundedDelay
+from penstock.model.watermark_specs import Generated as Generated
+from penstock.model.watermark_specs import Punctuated as Punctuated
+from penstock.model.watermark_specs import WatermarkStrategy as WatermarkStrategy
 
 # ---------------------------------------------------------------- sources and sinks
 
@@ -77,8 +38,9 @@ class Source(Spec, frozen=True, kw_only=True):
     event_time: EventTime | None = None
     time_kind: str = "none"
     """event | ingestion | processing | none."""
-    max_delay_us: int = 0
+    watermarks: WatermarkStrategy = BoundedDelay()
     idle_after_us: int | None = None
+    alignment: Alignment | None = None
     ingestion_column: str | None = None
 
 
@@ -300,6 +262,16 @@ class BufferedWindow(Spec, frozen=True, kw_only=True):
     output: Schema
 
 
+class ApplyResults(Spec, frozen=True, kw_only=True):
+    """A function over the aggregates of each window, as they leave it."""
+
+    keys: tuple[str, ...]
+    function: Function
+    made: Schema
+    """Columns that the function gives."""
+    output: Schema
+
+
 class Combine(Spec, frozen=True, kw_only=True):
     """Stateless pre-aggregation before an exchange: partial columns per (key, pane); empty at a barrier."""
 
@@ -307,33 +279,6 @@ class Combine(Spec, frozen=True, kw_only=True):
     assigner: Tumbling | Sliding
     aggregates: tuple[Aggregate, ...]
     event_time: EventTime
-
-
-class StateField(msgspec.Struct, frozen=True, kw_only=True):
-    """A state that a process function declares."""
-
-    name: str
-    kind: str = "value"
-    """value | list | map | reducing | aggregating."""
-    type: str
-    default: Any = None
-    ttl_us: int = 0
-    """0: lives for ever."""
-    ttl_by_event_time: bool = False
-
-
-class Process(Spec, frozen=True, kw_only=True):
-    """A user's KeyedProcessFunction with state and timers."""
-
-    keys: tuple[str, ...]
-    function: Function
-    per_batch: bool = False
-    states: tuple[StateField, ...] = ()
-    event_time: EventTime | None = None
-    output: Schema
-    on_error: str = "stop"
-    tags: tuple[str, ...] = ()
-    """Names of the side outputs that the function may use, also of those that nobody reads."""
 
 
 # ---------------------------------------------------------------- updating
@@ -362,6 +307,10 @@ class Retract(Spec, frozen=True, kw_only=True):
     keys: tuple[str, ...]
 
 
+SUBTRACTED = frozenset({"count", "sum", "mean", "var", "std"})
+"""Aggregates from which a row can be taken back by its values alone."""
+
+
 class RunningAggregate(Spec, frozen=True, kw_only=True):
     """One result per key over all rows so far, emitted again when it changes."""
 
@@ -370,6 +319,8 @@ class RunningAggregate(Spec, frozen=True, kw_only=True):
     event_time: EventTime | None = None
     """What orders rows for first and last; None: as they come."""
     ttl: TimeToLive | None = None
+    updating: bool = False
+    """The input takes rows back."""
     output: Schema
 
 
@@ -504,13 +455,21 @@ class TopN(Spec, frozen=True, kw_only=True):
     within: Tumbling | Sliding | None = None
     event_time: EventTime | None = None
     ttl: TimeToLive | None = None
+    updating: bool = False
+    """The input takes rows back."""
     output: Schema
 
 
+BuiltIn = (
+    WindowAggregate | SessionAggregate | BufferedWindow | RunningAggregate | Retract | Join | CoGroup | Deduplicate
+    | TopN
+)  # fmt: skip
+"""Keep state by key that is not declared by a user."""
+
 OperatorSpec = (
     Source | Sink | Select | WithColumns | Filter | Explode | Fused | Union | Map | MapBatches | MapAsync
-    | WindowAggregate | Combine | Process | Retract | RunningAggregate | SessionAggregate | Join
-    | LoopHead | LoopTail | BufferedWindow | Lookup | CoGroup | Deduplicate | TopN
+    | WindowAggregate | Combine | Process | CoProcess | Retract | RunningAggregate | SessionAggregate | Join
+    | LoopHead | LoopTail | BufferedWindow | ApplyResults | Lookup | CoGroup | Deduplicate | TopN
 )  # fmt: skip
 
 

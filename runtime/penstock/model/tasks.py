@@ -5,7 +5,7 @@ import msgspec
 from penstock.model.handles import StateHandle
 from penstock.model.ids import Attempt, ChannelId, JobId, SlotId, SubtaskId, Uid
 from penstock.model.settings import JobSettings
-from penstock.model.specs import MAIN_OUTPUT, Operator, Partitioning, Schema
+from penstock.model.specs import MAIN_OUTPUT, Operator, Partitioning, Schema, Source
 
 
 class ChainLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +79,15 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[OutputEdge, ...] = ()
     restore: tuple[StateHandle, ...] = ()
     """State objects of the checkpoint that hold something for this subtask."""
+
+
+def alignment_of(task: Task) -> tuple[str, int] | None:
+    """The group of sources that the task's own keeps step with, and the bound. A source without one is one itself."""
+    head = task.chain[0].operator
+    if not isinstance(head.spec, Source) or head.spec.alignment is None:
+        return None
+    # No uid has a #, and no name of a group.
+    return head.spec.alignment.group or f"#{head.uid}", head.spec.alignment.within_us
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,6 +34,8 @@ class VertexView(msgspec.Struct, frozen=True, kw_only=True):
     busy: float = 0.0
     """Highest over the subtasks, as is back-pressure: one slow subtask slows all."""
     backpressured: float = 0.0
+    held: int = 0
+    """Subtasks whose source waits for slower ones."""
     ended: bool = False
 
 
@@ -56,6 +58,24 @@ class CheckpointView(msgspec.Struct, frozen=True, kw_only=True):
     unaligned: bool = False
     """Its barriers were allowed to overtake rows."""
     retained: bool = False
+
+
+class SavepointView(msgspec.Struct, frozen=True, kw_only=True):
+    """A savepoint that somebody has asked this JobManager for."""
+
+    uri: str
+    kind: str
+    """savepoint | stop."""
+    status: str
+    """pending | completed | failed."""
+    requested_us: int
+    duration_us: int | None = None
+    checkpoint: int | None = None
+    size: int = 0
+    """Bytes of its tables."""
+    acknowledged: int = 0
+    subtasks: int = 0
+    reason: str = ""
 
 
 class FailureView(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,3 +17,5 @@ class Parts:
     """None: there is no cheaper way than to fold each row by itself."""
     merge: tuple[pl.Expr, ...]
     finish: pl.Expr
+    negate: tuple[pl.Expr, ...] | None = None
+    """Partial results that take others back when they are merged; None: there are none."""

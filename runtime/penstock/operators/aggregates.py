@@ -18,10 +18,11 @@ from polars.exceptions import PolarsError
 
 from penstock.model import specs
 from penstock.model.errors import UserError
+from penstock.model.frames import contiguous, stacked
 from penstock.model.schemas import type_from_text, type_to_text
 from penstock.operators import dense_counts, extremes, list_aggregates, sketches
 from penstock.operators.aggregate_parts import TIME, Parts
-from penstock.operators.expressions import Column, expression_error
+from penstock.operators.expressions import Column, computed, expression_error
 
 PANE = "__pane"
 """Start of a partial result's pane, in microseconds."""
@@ -38,7 +39,8 @@ _FEW_GROUPS = 8
 class Aggregation:
     """All aggregates of one window. Without keys there is one group."""
 
-    def __init__(self, keys: Sequence[str], aggregates: Sequence[specs.Aggregate]) -> None:
+    def __init__(self, keys: Sequence[str], aggregates: Sequence[specs.Aggregate], *, negated: bool = False) -> None:
+        """`negated`: some partial results take others back, so that a key may be there with a count of zero."""
         self.keys = list(keys)
         self._inputs: dict[bytes, Column] = {}
         self._sketched: dict[str, str] = {}
@@ -48,12 +50,13 @@ class Aggregation:
         self._fold = [expression for part in parts for expression in part.fold]
         lifts = [part.lift for part in parts if part.lift is not None]
         self._lift = [expression for lift in lifts for expression in lift] if len(lifts) == len(parts) else None
+        self._negate = [expression for part in parts for expression in part.negate or ()]
         self._merge = [expression for part in parts for expression in part.merge]
         self.finish = [part.finish for part in parts]
         self._renamed = _renamed(aggregates, self.finish)
         self.partial_columns = [expression.meta.output_name() for expression in self._merge]
         self._deciding = None if keys else self._extremes(aggregates, parts)
-        self._row_count = self.partial_columns[0] if _only_counts_rows(keys, aggregates) else None
+        self._row_count = self.partial_columns[0] if _only_counts_rows(keys, aggregates) and not negated else None
 
     def prepare(self, frame: pl.DataFrame, times: npt.NDArray[np.int64], uid: str) -> pl.DataFrame:
         """Only what the aggregates need of each row: keys and inputs."""
@@ -70,9 +73,20 @@ class Aggregation:
             taken = [frame.get_column(column.source or "").alias(column.name) for column in inputs]
             return pl.DataFrame([*(frame.get_column(key) for key in self.keys), *taken, *times_column])
         try:
-            return frame.select(*self.keys, *(column.expression for column in inputs), *times_column)
+            made = computed(frame, [*inputs])
+            return pl.DataFrame([*map(frame.get_column, self.keys), *made, *times_column])
         except PolarsError as error:
             raise expression_error(error, frame, list(inputs), uid) from error
+
+    @property
+    def prepared_columns(self) -> list[str]:
+        """What `prepare` gives."""
+        times = [TIME] if self._needs_time or not self.keys else []
+        return [*self.keys, *(column.name for column in self._inputs.values()), *times, *self._sketched]
+
+    def negated(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """Partial results that, merged with others, take these back. Only sums of any kind can be."""
+        return partials.with_columns(self._negate)
 
     def relevant(self, parts: Sequence[tuple[int, pl.DataFrame]]) -> Sequence[tuple[int, pl.DataFrame]]:
         """Prepared rows by pane, without those that cannot change the result."""
@@ -84,6 +98,11 @@ class Aggregation:
     def fold(self, groups: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
         """Partial results of each group of prepared rows, each key once."""
         return self._reduce(groups, dense_counts.count, self._deciding and self._deciding[0], self._fold)
+
+    @property
+    def can_lift(self) -> bool:
+        """Whether `lift` costs less than to fold."""
+        return self._lift is not None
 
     def lift(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Prepared rows as partial results, row by row: cheaper than `fold` when hardly a key comes twice."""
@@ -104,9 +123,9 @@ class Aggregation:
             summed = dense_counts.add_up(windows, self.keys[0], self._row_count) if self._row_count else None
             if summed is not None:
                 return summed
-            merged = self.merge([pl.concat(frames) for frames in windows])
+            merged = self.merge([stacked(frames) for frames in windows])
         lengths = np.array([frame.height for frame in merged])
-        return merged[0] if len(merged) == 1 else pl.concat(merged, rechunk=True), lengths
+        return contiguous(stacked(merged)), lengths
 
     def results(self, partials: pl.DataFrame) -> list[pl.Series]:
         """The output columns. Most are a partial column as it is, and windows are small: a query costs more."""
@@ -134,7 +153,7 @@ class Aggregation:
         if len(groups) == 1:
             return [self._group(groups[0], expressions)]
         numbers = np.repeat(np.arange(len(groups), dtype=np.uint32), [group.height for group in groups])
-        rows = pl.concat(groups).hstack([pl.Series(_GROUP, numbers)])
+        rows = stacked(groups).hstack([pl.Series(_GROUP, numbers)])
         made = rows.group_by([_GROUP, *self.keys], maintain_order=True).agg(expressions)
         lengths = np.bincount(made.get_column(_GROUP).to_numpy(), minlength=len(groups))
         return _cut(made[[*self.keys, *self.partial_columns]], lengths)
@@ -227,6 +246,7 @@ def _parts(aggregate: specs.Aggregate, value: pl.Expr | None, by: pl.Expr | None
             lift=((pl.lit(1, pl.Int64) if value is None else value.is_not_null().cast(pl.Int64)).alias(name),),
             merge=(count.sum(),),
             finish=finished(count),
+            negate=(-count,),
         )
     assert value is not None, f"{aggregate.function} needs an input"
     match aggregate.function:
@@ -234,7 +254,9 @@ def _parts(aggregate: specs.Aggregate, value: pl.Expr | None, by: pl.Expr | None
             name, total = part("sum")
             typed = value if kind is None else value.cast(kind)
             zero = typed.fill_null(strategy="zero")
-            return Parts((typed.sum().alias(name),), (zero.alias(name),), (total.sum(),), finished(total))
+            # Nothing less itself twice: unsigned numbers have no minus, but go round.
+            negative = (total - total - total,)
+            return Parts((typed.sum().alias(name),), (zero.alias(name),), (total.sum(),), finished(total), negative)
         case "min":
             name, least = part("min")
             return Parts((value.min().alias(name),), (value.alias(name),), (least.min(),), finished(least))
@@ -257,13 +279,15 @@ def _parts(aggregate: specs.Aggregate, value: pl.Expr | None, by: pl.Expr | None
                 lift=(number.fill_null(0.0).alias(sum_name), value.is_not_null().cast(pl.Int64).alias(count_name)),
                 merge=(total.sum(), count.sum()),
                 finish=finished(pl.when(count > 0).then(total / count)),
+                negate=(-total, -count),
             )
         case "var" | "std":
             (count_name, count), (mean_name, mean), (m2_name, m2) = part("count"), part("mean"), part("m2")
             number = value.cast(pl.Float64)
             # Chan: the squares around the common mean are those around each mean, plus those of the means.
             common = (count * mean).sum() / count.sum().clip(lower_bound=1)
-            variance = pl.when(count > 1).then(m2 / (count - 1))
+            # Rounding may leave less than nothing where rows were taken back.
+            variance = pl.when(count > 1).then(m2.clip(lower_bound=0.0) / (count - 1))
             return Parts(
                 fold=(
                     value.count().cast(pl.Int64).alias(count_name),
@@ -280,6 +304,7 @@ def _parts(aggregate: specs.Aggregate, value: pl.Expr | None, by: pl.Expr | None
                     common.alias(mean_name),
                     (m2.sum() + (count * (mean - common) ** 2).sum()).alias(m2_name),
                 ),
+                negate=(-count, -m2),
                 finish=finished(variance if aggregate.function == "var" else variance.sqrt()),
             )
         case "first":

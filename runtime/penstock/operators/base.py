@@ -1,7 +1,7 @@
 """What an operator is, seen from the task that drives it.
 
 One thread calls an operator; it never blocks, sleeps or locks. The order of calls:
-`open`, `restore` (at most once), then any of `on_batch`, `on_watermark`, `on_processing_time`,
+`open`, `restore` (at most once), `on_restored`, then any of `on_batch`, `on_watermark`, `on_processing_time`,
 `snapshot`, `on_committed`, at the end `on_end` once, `close` always.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from penstock.model.clocks import Clock
+from penstock.model.clocks import MIN_WATERMARK, Clock
 from penstock.model.handles import Redistribution
 from penstock.model.ids import Attempt, CheckpointId, JobId, SubtaskId, Uid
 from penstock.model.settings import JobSettings
@@ -94,11 +94,13 @@ class OperatorContext:
     state: StateHome = StateHome()
     coroutines: Coroutines | None = None
     """None: where nothing asynchronous runs."""
+    part: range | None = None
+    """For a part of an operator: its key groups."""
 
     @property
     def groups(self) -> range:
-        """The key groups of this subtask."""
-        return group_range(self.subtask.index, self.parallelism, self.max_parallelism)
+        """The key groups of this subtask, or of the part of it that an operator is."""
+        return self.part or group_range(self.subtask.index, self.parallelism, self.max_parallelism)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +126,8 @@ class ChunkSection:
 
     state: str
     chunk: Chunk
-    frame: pl.DataFrame | None
-    """None: it is in the store."""
+    frame: pl.DataFrame | Callable[[], pl.DataFrame] | None
+    """None: it is in the store. A function: is called if it is not."""
 
 
 AnySection = Section | FilesSection | ChunkSection
@@ -154,6 +156,9 @@ class Operator:
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
         """State by name, from one or more earlier subtasks; keyed rows are only those of own key groups."""
 
+    def on_restored(self) -> None:
+        """State is as it was left, or empty when nothing was: called once, after `open` and all that is restored."""
+
     def restore_files(self, restored: Sequence[RestoredFiles]) -> None:
         """Databases of one or more earlier subtasks; called before `restore`."""
         raise NotImplementedError(type(self).__name__)
@@ -174,6 +179,10 @@ class Operator:
     def on_watermark(self, watermark: int) -> int | None:
         """Event time has reached `watermark`. Returns the watermark to pass on, or None to hold it."""
         return watermark
+
+    def due(self) -> int | None:
+        """The first watermark that may change something here; None: none does before more rows come."""
+        return MIN_WATERMARK
 
     def on_processing_time(self, now_us: int) -> None:
         """Called between batches when `next_processing_time` has come."""

@@ -62,8 +62,7 @@ class BroadcastJoin(Operator):
         frozen = self._store.freeze()
 
         def sections() -> Sequence[Section]:
-            held = frozen()
-            return () if held is None else (Section(STATE, Redistribution.UNION, held[0]),)
+            return () if frozen is None else (Section(STATE, Redistribution.UNION, frozen.payload[frozen.rows]),)
 
         return sections
 

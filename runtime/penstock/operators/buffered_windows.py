@@ -5,6 +5,9 @@ trigger knows (state "windows"), and how far they have fired (state "progress").
 until it is complete and the allowed lateness has passed. A row whose windows are all gone is late: counted, and
 dropped or sent to a side output. Windows that can be merged from partial results are made by `operators.windows`,
 which keeps no rows.
+
+Sessions grow and join: what a trigger knew of the parts is put together. Whatever depends on the order of rows is as
+if they came one at a time: a batch in which that would make a difference is cut until it does not.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,11 +26,14 @@ from penstock.operators.assigners import make_assigner
 from penstock.operators.base import Operator, OperatorContext, Output, Section, Snapshot
 from penstock.operators.evictors import WindowEvictor
 from penstock.operators.panes import event_times, time_column
+from penstock.operators.session_numbers import growing
+from penstock.operators.shown_sessions import STATE as SHOWN
+from penstock.operators.shown_sessions import ShownSessions
 from penstock.operators.triggers import make_trigger
 from penstock.operators.window_cells import END, ROW_TIME, START, Cells, Mask, Numbers
 from penstock.operators.window_functions import Aggregated, Applied, Reduced, Window, WindowFunction
-from penstock.operators.window_progress import progress_section, restored_progress
-from penstock.state.key_groups import KEY_GROUP, group_range, sort_by_group
+from penstock.operators.window_progress import progress_section, restored_time
+from penstock.state.key_groups import KEY_GROUP, sort_by_group
 
 _EMIT_ROWS = 65_536
 _BOUNDS = ("window_start", "window_end")
@@ -44,18 +50,20 @@ class BufferedWindows(Operator):
         self._lateness = spec.allowed_lateness_us
         self._types = polars_schema(spec.output)
         self._global = isinstance(spec.assigner, specs.GlobalWindow)
+        self._sessions = isinstance(spec.assigner, specs.SessionWindow)
         self._cells = Cells(spec.keys)
         self._frames: list[pl.DataFrame] = []
         """Rows as they came, with their time, ..."""
         self._numbers: list[Numbers] = []
         """... and the window of each."""
+        self._shown = ShownSessions(spec.keys) if self._sessions and spec.updating else None
         self._watermark = MIN_WATERMARK
 
     def open(self, context: OperatorContext, output: Output) -> None:
         """Make the parts."""
         super().open(context, output)
         spec, load = self._spec, self._load
-        self._own_groups = group_range(context.subtask.index, context.parallelism, context.max_parallelism)
+        self._own_groups = context.groups
         custom = spec.assigner.function if isinstance(spec.assigner, specs.CustomWindow) else None
         self._assigner = make_assigner(spec, custom and load(custom), context)
         own = spec.trigger.function
@@ -76,12 +84,25 @@ class BufferedWindows(Operator):
 
     def on_batch(self, frame: pl.DataFrame, port: int = 0) -> None:
         """Give the rows to their windows, firing those that their trigger wants to fire on the way."""
+        self._assign(frame)
+        self._fire_complete()
+        self._count()
+
+    def _assign(self, frame: pl.DataFrame) -> None:
         times = self._times(frame)
         assigned = self._assigner.assign(frame, times)
         keys = frame[self._keys][assigned.rows].get_columns() if self._keys else []
         windows = pl.DataFrame([*keys, pl.Series(START, assigned.starts), pl.Series(END, assigned.ends)])
         if not windows.height:
             return
+        growth = None
+        if self._sessions and self._order_matters(windows):
+            growth = self._growth(windows)
+            if growth is None:
+                half = frame.height // 2
+                self._assign(frame[:half])
+                self._assign(frame[half:])
+                return
         numbers = self._numbers_of(windows)
         gone = self._gone()[numbers]
         if gone.any():
@@ -89,21 +110,37 @@ class BufferedWindows(Operator):
             numbers = self._forget(self._gone())[numbers]
         rows, numbers = assigned.rows[~gone], numbers[~gone]
         if len(rows):
-            self._take(frame[rows].hstack([pl.Series(ROW_TIME, times[rows])]), numbers)
-        self._fire_complete()
-        self._count()
+            taken = frame[rows].hstack([pl.Series(ROW_TIME, times[rows])])
+            self._take(taken, numbers, growth and (growth[0][~gone], growth[1][~gone]))
 
     def _times(self, frame: pl.DataFrame) -> Numbers:
         if self._spec.event_time is not None:
             return event_times(frame, self._spec.event_time, self.context.uid)
         return np.full(frame.height, max(self.context.clock.now_us(), self._watermark + 1), np.int64)
 
+    def _order_matters(self, windows: pl.DataFrame) -> bool:
+        """Triggers look at sessions as they grow, and a row may come too late that is saved by none after it."""
+        soonest = int(windows.get_column(END).to_numpy().min())
+        return self._spec.trigger.kind != "event_time" or soonest - 1 <= self._watermark - self._lateness
+
+    def _growth(self, windows: pl.DataFrame) -> tuple[Numbers, Numbers] | None:
+        """The session of each row as it was with that row; None: rows cannot be taken together."""
+        both = self._cells.with_windows(windows)
+        starts, ends = (both.get_column(bound).to_numpy() for bound in (START, END))
+        gone = self._watermark - self._lateness
+        return growing(both, self._keys, both.height - windows.height, starts, ends, gone)
+
     def _numbers_of(self, windows: pl.DataFrame) -> Numbers:
-        if not isinstance(self._spec.assigner, specs.SessionWindow):
+        if not self._sessions:
             return self._cells.numbers(windows)
         old, numbers = self._cells.merge_sessions(windows)
-        self._numbers = [old[held] for held in self._numbers]
+        self._renumber(old)
         return numbers
+
+    def _renumber(self, numbers: Numbers) -> None:
+        self._numbers = [numbers[held] for held in self._numbers]
+        if self._shown is not None:
+            self._shown.renumber(numbers)
 
     def _gone(self) -> Mask:
         """Windows that take no more rows."""
@@ -120,19 +157,24 @@ class BufferedWindows(Operator):
         if self._spec.late_to:
             self.output.emit_side(self._spec.late_to, frame.filter(late))
 
-    def _take(self, rows: pl.DataFrame, numbers: Numbers) -> None:
+    def _take(self, rows: pl.DataFrame, numbers: Numbers, growth: tuple[Numbers, Numbers] | None) -> None:
         fires = self._trigger.on_rows(self._cells, numbers, rows)
         if fires is None or not fires.any():
             self._add(rows, numbers)
             return
         # Rows up to the first firing of their window, then those up to the second, ...
         part = _fired_before(numbers, fires)
+        grown = self._cells.frame
         for turn in range(int(part.max()) + 1):
             now = part == turn
             self._add(rows.filter(now), numbers[now])
             firing = np.zeros(len(self._cells), np.bool_)
             firing[numbers[now & fires]] = True
+            if growth is not None:
+                last = now & fires
+                self._cells.set_bounds(numbers[last], growth[0][last], growth[1][last])
             self._fire(firing)
+        self._cells.frame = grown
 
     def _add(self, rows: pl.DataFrame, numbers: Numbers) -> None:
         self._frames.append(rows)
@@ -178,14 +220,17 @@ class BufferedWindows(Operator):
         if not len(whose) or self._cells.frame is None:
             return
         keys = self._cells.frame[self._keys][whose].get_columns() if self._keys else []
-        changes = np.where(self._cells.fired[whose], np.int8(UPDATE), np.int8(INSERT))
         made = {column.name: column for column in (*keys, *self._bounds(whose), *columns)}
-        if self._spec.updating:
-            made[CHANGE] = pl.Series(CHANGE, changes)
-        result = pl.DataFrame([made[name] for name in self._types])
+        results = [pl.DataFrame([made[name] for name in self._types if name != CHANGE])]
+        if self._shown is not None:
+            results = self._shown.replace(results[0], whose)
+        elif self._spec.updating:
+            changes = np.where(self._cells.fired[whose], np.int8(UPDATE), np.int8(INSERT))
+            results = [pl.DataFrame([pl.Series(CHANGE, changes), *results[0].get_columns()])]
         self._cells.fired[whose] = True
-        for piece in result.iter_slices(_EMIT_ROWS):
-            self.output.emit(piece)
+        for result in results:
+            for piece in result.iter_slices(_EMIT_ROWS):
+                self.output.emit(piece)
 
     def _bounds(self, whose: Numbers) -> list[pl.Series]:
         if self._global:
@@ -255,11 +300,14 @@ class BufferedWindows(Operator):
     def _forget(self, gone: Mask) -> Numbers:
         """New numbers of the windows that stay."""
         renumbered = self._cells.keep(~gone)
-        if gone.any() and self._frames:
+        if not gone.any():
+            return renumbered
+        if self._frames:
             held, numbers = self._rows()
             stays = ~gone[numbers]
             self._frames = [held if stays.all() else held.filter(stays)]
-            self._numbers = [renumbered[numbers[stays]]]
+            self._numbers = [numbers[stays]]
+        self._renumber(renumbered)
         return renumbered
 
     def _count(self) -> None:
@@ -272,6 +320,7 @@ class BufferedWindows(Operator):
         windows, frames, numbers = self._cells.with_state(), tuple(self._frames), tuple(self._numbers)
         progress = progress_section(self._own_groups, self._watermark)
         keys, max_parallelism = self._keys, self.context.max_parallelism
+        shown = self._shown.freeze() if self._shown is not None else None
 
         def sections() -> Sequence[Section]:
             written = [progress]
@@ -282,20 +331,21 @@ class BufferedWindows(Operator):
                 bounds = windows[[START, END]][np.concatenate(numbers)]
                 rows = pl.concat(frames, rechunk=True).hstack(bounds)
                 written.append(Section("rows", Redistribution.KEYED, sort_by_group(rows, keys, max_parallelism)))
-            return written
+            return [*written, *(shown(windows, max_parallelism) if shown is not None else ())]
 
         return sections
 
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
-        """Take windows and rows of own key groups; what others would have fired by now fires at the next chance."""
-        writers = restored_progress(sections.get("progress", ()), self._own_groups)
-        self._watermark = max((watermark for _, watermark in writers), default=MIN_WATERMARK)
+        """Take windows and rows of own key groups, all from subtasks that had fired equally far."""
+        self._watermark = restored_time(sections.get("progress", ()), self._own_groups)
         if windows := [frame.drop(KEY_GROUP) for frame in sections.get("windows", ()) if frame.height]:
             self._cells.restore(windows)
         if frames := [frame.drop(KEY_GROUP) for frame in sections.get("rows", ()) if frame.height]:
             rows = pl.concat(frames, rechunk=True)
             self._numbers = [self._cells.numbers(rows[[*self._keys, START, END]])]
             self._frames = [rows.drop(START, END)]
+        if self._shown is not None and (sessions := self._shown.restore(sections.get(SHOWN, ()))) is not None:
+            self._shown.number(self._cells.numbers(sessions))
         self._count()
 
 

@@ -13,8 +13,8 @@ import polars as pl
 from penstock.model import specs
 from penstock.model.changes import CHANGE, DELETE, INSERT
 from penstock.model.ids import CheckpointId
-from penstock.operators import keyed_rows
 from penstock.operators.base import Operator, Snapshot
+from penstock.operators.keyed_rows import KeyedRows
 from penstock.state.tables import NONE, KeyedTable
 
 STATE = "rows"
@@ -26,6 +26,7 @@ class Retract(Operator):
     def __init__(self, spec: specs.Retract) -> None:
         self._keys = list(spec.keys)
         self._table = KeyedTable(spec.keys)
+        self._kept = KeyedRows(STATE, self._table)
 
     def on_batch(self, frame: pl.DataFrame, port: int = 0) -> None:
         """Emit what the rows change: of several changes of a key in one batch only what they come to."""
@@ -45,11 +46,11 @@ class Retract(Operator):
 
     def snapshot(self, checkpoint: CheckpointId) -> Snapshot:
         """Keep references to the rows."""
-        return keyed_rows.snapshot(STATE, self._table, self.context.max_parallelism)
+        return self._kept.snapshot(self.context)
 
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
         """Take the rows of own keys."""
-        keyed_rows.restore(sections, STATE, self._table)
+        self._kept.restore(sections)
         self.context.counters.state_rows = len(self._table)
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from penstock.model import specs
+from penstock.model.frames import stacked
 from penstock.operators.aggregates import PANE, Aggregation
 from penstock.operators.base import Operator
 from penstock.operators.panes import Panes, event_times
@@ -72,7 +73,7 @@ class Combine(Operator):
         parts = self._bins.partials(panes)
         for pane in panes:
             self._bins.remove(pane)
-        partials = parts[0] if len(parts) == 1 else pl.concat(parts)
+        partials = stacked(parts)
         self._usefulness.learn(held_rows, partials.height)
         self._emit(partials, np.repeat(np.array(panes, np.int64), [part.height for part in parts]))
 

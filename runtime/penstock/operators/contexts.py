@@ -1,4 +1,4 @@
-"""What a running function sees of where it is: subtask, event time, key, timers, metrics.
+"""What a running function sees of where it is: subtask, event time, key, timers, metrics, side outputs.
 
 Owns: the objects that are passed as `ctx`. What they do is done by whoever made them.
 """
@@ -24,6 +24,10 @@ def no_side_output(tag: str, _: Any) -> None:
         f'there is no side output "{tag}" here',
         fix="declare it where the function is used: process(function, side_outputs={...: schema})",
     )
+
+
+EachKey = Callable[[Any, Callable[..., Any]], None]
+"""Calls a function for each key that has something in a state."""
 
 
 class Context:
@@ -81,10 +85,32 @@ class TimerCalls(Protocol):
         ...
 
 
-class KeyedContext(Context):
-    """The current key, its time, and its timers."""
+def no_current_key() -> UserError:
+    """State is asked for, and not whose."""
+    return UserError(
+        "P046",
+        "state of a key is used where no key is the current one",
+        fix="with a batch: get_many, set_many, add_many; for rows that go to every subtask: ctx.for_each_key",
+    )
 
-    __slots__ = ("_decode", "_event", "_processing", "_timestamp", "has_key", "key")
+
+class NoKey:
+    """Stands where a key would be while there is none; whoever looks for its state is told so."""
+
+    def __hash__(self) -> int:
+        raise no_current_key()
+
+    def __repr__(self) -> str:
+        return "<no key>"
+
+
+NO_KEY = NoKey()
+
+
+class ProcessContext(Context):
+    """Of functions with state: the time of a row, and timers. Without keys, timers belong to the subtask."""
+
+    __slots__ = ("_event", "_processing", "_timestamp", "has_key", "key")
 
     def __init__(
         self,
@@ -93,17 +119,16 @@ class KeyedContext(Context):
         *,
         event: TimerCalls,
         processing: TimerCalls,
-        decode: Callable[[pl.DataFrame], list[Any]],
         metrics: UserMetrics | None = None,
         now: Callable[[], int] = lambda: 0,
         side: Callable[[str, Any], None] = no_side_output,
     ) -> None:
         super().__init__(subtask, parallelism, metrics=metrics, now=now, side=side)
         self.key: Any = None
-        """The value of the key column, or a tuple when there are several."""
+        """The value of the key column, or a tuple when there are several; None where rows have no key."""
         self.has_key = True
-        """False while a batch of many keys is processed at once."""
-        self._event, self._processing, self._decode = event, processing, decode
+        """False while a batch of many keys, or a row for every subtask, is processed."""
+        self._event, self._processing = event, processing
         self._timestamp: Callable[[], int | None] = lambda: None
 
     @property
@@ -123,10 +148,6 @@ class KeyedContext(Context):
             raise _no_key("delete_timer")
         self._event.delete(microseconds(time), self.key)
 
-    def set_timers(self, keys: pl.DataFrame, times: pl.Series | Sequence[int | datetime.datetime]) -> None:
-        """In `process_batch`: one timer for the key of each row of a frame."""
-        self._set_many(self._event, keys, times)
-
     def set_processing_timer(self, time: int | datetime.datetime) -> None:
         """Have `on_processing_timer` called for this key when the wall clock reaches `time`."""
         if not self.has_key:
@@ -139,9 +160,48 @@ class KeyedContext(Context):
             raise _no_key("delete_processing_timer")
         self._processing.delete(microseconds(time), self.key)
 
+
+class KeyedContext(ProcessContext):
+    """The current key, its time, and its timers; timers of many keys at once."""
+
+    __slots__ = ("_decode", "_each_key")
+
+    def __init__(
+        self,
+        subtask: int = 0,
+        parallelism: int = 1,
+        *,
+        event: TimerCalls,
+        processing: TimerCalls,
+        decode: Callable[[pl.DataFrame], list[Any]],
+        metrics: UserMetrics | None = None,
+        now: Callable[[], int] = lambda: 0,
+        side: Callable[[str, Any], None] = no_side_output,
+    ) -> None:
+        super().__init__(subtask, parallelism, event=event, processing=processing, metrics=metrics, now=now, side=side)
+        self._decode = decode
+        self._each_key: EachKey | None = None
+
+    def set_timers(self, keys: pl.DataFrame, times: pl.Series | Sequence[int | datetime.datetime]) -> None:
+        """In `process_batch`: one timer for the key of each row of a frame."""
+        self._set_many(self._event, keys, times)
+
     def set_processing_timers(self, keys: pl.DataFrame, times: pl.Series | Sequence[int | datetime.datetime]) -> None:
         """In `process_batch`: one processing-time timer for the key of each row of a frame."""
         self._set_many(self._processing, keys, times)
+
+    def for_each_key(self, state: Any, function: Callable[["KeyedContext"], Any]) -> None:
+        """In `process_broadcast`: call `function(ctx)` for each key that has something in `state`.
+
+        It may do what `process` may: use all states and timers of `ctx.key`, and return rows.
+        """
+        if self._each_key is None:
+            raise UserError(
+                "P046",
+                "for_each_key goes over all keys, and here is one or a batch of them",
+                fix="call it in process_broadcast, for a row that goes to every subtask",
+            )
+        self._each_key(state, function)
 
     def _set_many(
         self, timers: TimerCalls, keys: pl.DataFrame, times: pl.Series | Sequence[int | datetime.datetime]
@@ -153,8 +213,9 @@ class KeyedContext(Context):
 def _no_key(call: str) -> UserError:
     return UserError(
         "P016",
-        f"{call} has no current key in process_batch",
-        fix="ctx.set_timers(frame_with_the_keys, times), or ctx.set_processing_timers",
+        f"{call} has no current key here",
+        fix="in process_batch: ctx.set_timers(frame_with_the_keys, times), or ctx.set_processing_timers; "
+        "in process_broadcast: ctx.for_each_key",
     )
 
 

@@ -18,10 +18,10 @@ from penstock.model.changes import CHANGE, INSERT, UPDATE
 from penstock.model.clocks import MAX_WATERMARK, MIN_WATERMARK
 from penstock.model.ids import CheckpointId
 from penstock.model.specs import Deduplicate
-from penstock.operators import keyed_rows
 from penstock.operators.base import Operator, OperatorContext, Output, Snapshot
 from penstock.operators.expiry import Expiry
 from penstock.operators.join_rows import progress_section, restored_progress
+from penstock.operators.keyed_rows import KeyedRows
 from penstock.operators.panes import event_times
 from penstock.state.tables import NONE, KeyedTable, Slots
 
@@ -37,6 +37,7 @@ class DeduplicateOperator(Operator):
         self._spec, self._keys = spec, list(spec.keys)
         self._by_time = spec.event_time if spec.by_event_time else None
         self._seen, self._waiting = KeyedTable(spec.keys), KeyedTable(spec.keys)
+        self._kept = [KeyedRows(SEEN, self._seen), KeyedRows(WAITING, self._waiting)]
         self._watermark = MIN_WATERMARK
 
     def open(self, context: OperatorContext, output: Output) -> None:
@@ -129,8 +130,7 @@ class DeduplicateOperator(Operator):
 
     def snapshot(self, checkpoint: CheckpointId) -> Snapshot:
         """Keep references to the keys and rows."""
-        groups = self.context.max_parallelism
-        parts = [keyed_rows.snapshot(SEEN, self._seen, groups), keyed_rows.snapshot(WAITING, self._waiting, groups)]
+        parts = [kept.snapshot(self.context) for kept in self._kept]
         progress = progress_section(self._watermark, self.context)
 
         return lambda: [progress, *(section for part in parts for section in part())]
@@ -138,8 +138,8 @@ class DeduplicateOperator(Operator):
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
         """Take what belongs to own keys."""
         self._watermark = restored_progress(sections, self.context)
-        keyed_rows.restore(sections, SEEN, self._seen)
-        keyed_rows.restore(sections, WAITING, self._waiting)
+        for kept in self._kept:
+            kept.restore(sections)
         self._count()
 
 

@@ -23,26 +23,35 @@ class TimeScale:
         """One number; exact, however large it is."""
         return number * self.multiplier // self.divisor + self.offset_us
 
+    def number(self, micros: int) -> int:
+        """The number of this time, rounded down."""
+        return (micros - self.offset_us) * self.divisor // self.multiplier
 
-def time_numbers(frame: pl.DataFrame, event_time: specs.EventTime, *, where: str = "") -> tuple[pl.Series, TimeScale]:
-    """The numbers in the time column, null where a row has none, and what they mean."""
-    column = frame.get_column(event_time.column)
-    match column.dtype:
+
+def time_scale(frame: pl.DataFrame, event_time: specs.EventTime, *, where: str = "") -> TimeScale:
+    """What the numbers in the time column mean."""
+    match dtype := frame.schema[event_time.column]:
         case pl.Datetime():
-            scale = _SCALES[column.dtype.time_unit]
+            scale = _SCALES[dtype.time_unit]
         case pl.Date():
             scale = (_DAY_US, 1)
-        case dtype if dtype.is_integer():
+        case _ if dtype.is_integer():
             scale = _SCALES[event_time.unit]
-        case dtype:
+        case _:
             raise UserError(
                 "P010",
                 f'event time "{event_time.column}" is of type {dtype}',
                 where=where,
                 fix="take a Datetime, Date or integer column",
             )
-    numbers = column.cast(pl.Int64) if column.dtype.is_temporal() else column
-    return numbers, TimeScale(*scale, event_time.offset_us)
+    return TimeScale(*scale, event_time.offset_us)
+
+
+def time_numbers(frame: pl.DataFrame, event_time: specs.EventTime, *, where: str = "") -> tuple[pl.Series, TimeScale]:
+    """The numbers in the time column, null where a row has none, and what they mean."""
+    scale = time_scale(frame, event_time, where=where)
+    column = frame.get_column(event_time.column)
+    return column.cast(pl.Int64) if column.dtype.is_temporal() else column, scale
 
 
 def event_times_us(frame: pl.DataFrame, event_time: specs.EventTime) -> pl.Series:

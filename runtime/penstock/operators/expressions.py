@@ -1,7 +1,7 @@
 """Expressions over the columns of a batch: select, with_columns, filter, explode, alone or fused; and union.
 
-Expressions are opened once; then each batch is one eager Polars call per step. What Polars cannot compute (a cast,
-a comparison of types) is the user's error R005, and names the expression.
+Expressions are opened once; then each batch is one eager Polars call per column that is made. What Polars cannot
+compute (a cast, a comparison of types) is the user's error R005, and names the expression.
 """
 
 from collections.abc import Callable, Sequence
@@ -75,7 +75,8 @@ def expression_error(error: Exception, frame: pl.DataFrame, columns: Sequence[Co
         except PolarsError as same:
             culprit, reason = column.text, same
             break
-    what = f"{culprit}: {reason}" if culprit else str(reason)
+    said = str(reason).partition("\n")[0]  # what follows is Polars' own drawing of the expression
+    what = f"{culprit}: {said}" if culprit else said
     return UserError(
         "R005",
         what,
@@ -94,28 +95,83 @@ def _compile(step: Step) -> tuple[_Run, list[Column]]:
             return _selecting(columns), columns
         case specs.WithColumns():
             columns = [Column.of(expression) for expression in step.expressions]
-            expressions = [column.expression for column in columns]
-            return lambda frame: frame.with_columns(expressions), columns
+            return _adding(columns), columns
         case specs.Filter():
             predicate = Column.of(step.predicate)
-            return lambda frame: frame.filter(predicate.expression), [predicate]
+            return _filtering(predicate), [predicate]
         case specs.Explode():
             names = list(step.columns)
             exploded = Column(", ".join(names), f"explode({', '.join(names)})", pl.col(names))
             return lambda frame: frame.explode(names), [exploded]
 
 
+def computed(frame: pl.DataFrame, columns: Sequence[Column]) -> list[pl.Series]:
+    """These columns, each as long as the frame.
+
+    One call for each: a call for several is handed to the thread pool of Polars (see `model.frames`), and takes as
+    much time of a core.
+    """
+    made = []
+    for column in columns:
+        if column.source is not None:
+            made.append(frame.get_column(column.source).alias(column.name))
+            continue
+        values = frame.select(column.expression).to_series()
+        if len(values) != frame.height:
+            # A constant or a total is one value; a stream has one for each row that came.
+            values = frame.with_columns(column.expression).get_column(column.name)
+        made.append(values)
+    return made
+
+
 def _selecting(columns: Sequence[Column]) -> _Run:
     expressions, names = [column.expression for column in columns], [column.name for column in columns]
+    if not _one_by_one(columns):
+        return lambda frame: frame.select(expressions)
+    if shares_work(expressions):
+        # A lazy query computes once what several columns need; starting it costs more than most expressions.
+        return lambda frame: frame.lazy().with_columns(expressions).select(names).collect()
+    return lambda frame: pl.DataFrame(computed(frame, columns))
 
-    def select(frame: pl.DataFrame) -> pl.DataFrame:
-        selected = frame.select(expressions)
-        if selected.height == frame.height:
-            return selected
-        # Only constants: Polars selects one row of them, a stream has one for each row that came.
-        return frame.with_columns(expressions).select(names)
 
-    return select
+def _adding(columns: Sequence[Column]) -> _Run:
+    if not _one_by_one(columns):
+        expressions = [column.expression for column in columns]
+        return lambda frame: frame.with_columns(expressions)
+
+    def add(frame: pl.DataFrame) -> pl.DataFrame:
+        made = {values.name: values for values in (*frame.get_columns(), *computed(frame, columns))}
+        return pl.DataFrame(list(made.values()))
+
+    return add
+
+
+def _filtering(predicate: Column) -> _Run:
+    def keep(frame: pl.DataFrame) -> pl.DataFrame:
+        (mask,) = computed(frame, [predicate])
+        return pl.DataFrame([column.filter(mask) for column in frame.get_columns()])
+
+    return keep
+
+
+def _one_by_one(columns: Sequence[Column]) -> bool:
+    return not any(column.expression.meta.has_multiple_outputs() for column in columns)
+
+
+def shares_work(expressions: Sequence[pl.Expr]) -> bool:
+    """Whether a computation is part of more than one of them, or twice part of one."""
+    seen: set[bytes] = set()
+    waiting = list(expressions)
+    while waiting:
+        expression = waiting.pop().meta.undo_aliases()
+        inputs = expression.meta.pop()
+        if not inputs:
+            continue  # a column or a constant
+        if (computed := expression.meta.serialize()) in seen:
+            return True
+        seen.add(computed)
+        waiting += inputs
+    return False
 
 
 def _joined(steps: Sequence[Step]) -> list[Step]:

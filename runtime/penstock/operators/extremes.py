@@ -13,6 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from penstock.model import specs
+from penstock.model.frames import gathered, stacked
 
 _FEW_GROUPS = 4
 
@@ -90,13 +91,13 @@ class Extremes:
         if len(groups) <= _FEW_GROUPS:
             return [self._deciding(group) for group in groups]
         lengths = np.array([group.height for group in groups])
-        rows, starts = pl.concat(groups), np.cumsum(lengths) - lengths
+        rows, starts = stacked(groups), np.cumsum(lengths) - lengths
         masks = [mask for bound in self.bounds if (mask := bound.mask(rows, starts, lengths)) is not None]
         if len(masks) < len(self.bounds):
             return [self._deciding(group) for group in groups]
         numbers = np.flatnonzero(np.logical_or.reduce(masks))
         borders = np.searchsorted(numbers, [*starts, rows.height]).tolist()
-        found = rows[numbers]
+        found = gathered(rows, numbers)
         return [found.slice(start, end - start) for start, end in pairwise(borders)]
 
     def _deciding(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -106,9 +107,8 @@ class Extremes:
         hits = list(found.values())
         numbers = hits[0] if len(hits) == 1 else np.unique(np.concatenate(hits))
         if len(numbers) > 1:
-            return rows[numbers]
-        # A slice would keep the whole batch in memory for as long as the window is open; and a gather of one row is
-        # handed to the thread pool of Polars, which costs more than to look at all of them.
+            return gathered(rows, numbers)
+        # A slice would keep the whole batch in memory for as long as the window is open.
         return pl.DataFrame([column.new_from_index(int(numbers[0]), 1) for column in rows.get_columns()])
 
     def partial(self, rows: pl.DataFrame) -> pl.DataFrame | None:

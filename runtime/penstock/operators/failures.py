@@ -39,8 +39,11 @@ CurrentRow = Callable[[], Mapping[str, object] | None]
 class Failures:
     """What one operator does with them."""
 
-    def __init__(self, policy: str, context: OperatorContext, output: Output) -> None:
-        self._policy, self._context, self._output = policy, context, output
+    def __init__(
+        self, policy: str, context: OperatorContext, output: Output, *, tells: Callable[[], bool] = lambda: True
+    ) -> None:
+        """`tells` is asked whether a failed row is to be counted and put aside here, or another subtask does so."""
+        self._policy, self._context, self._output, self._tells = policy, context, output, tells
         self._letters: list[tuple[Any, ...]] = []
 
     @property
@@ -80,6 +83,8 @@ class Failures:
         """Put the row aside, or raise."""
         if not self.tolerated or not (isinstance(failure, FunctionFailed) or failure.code == "P014"):
             raise failure
+        if not self._tells():
+            return
         self._context.counters.bad_rows += 1
         values = row()
         if self._policy == DEAD_LETTER:

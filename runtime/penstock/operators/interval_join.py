@@ -17,17 +17,17 @@ import polars as pl
 from penstock.model.clocks import MAX_WATERMARK, MIN_WATERMARK
 from penstock.model.ids import CheckpointId
 from penstock.model.specs import EventTime, IntervalMatch, Join
-from penstock.operators.base import Operator, Section, Snapshot
+from penstock.operators.base import Operator, Snapshot
 from penstock.operators.join_rows import (
     LEFT,
     RIGHT,
     JoinRows,
     Rows,
+    chosen,
     progress_section,
-    restore_store,
     restored_progress,
-    store_section,
 )
+from penstock.operators.keyed_rows import KeyedRows
 from penstock.operators.panes import event_times
 from penstock.state.row_stores import RowStore
 from penstock.state.tables import NEVER
@@ -53,6 +53,7 @@ class IntervalJoin(Operator):
         """Rows of a side that found no match are emitted."""
         self._hold = {"right": max(0, -match.lower_us), "full": 0}.get(spec.how, max(0, match.upper_us))
         self._stores = (RowStore(spec.left_on), RowStore(spec.right_on))
+        self._kept = [KeyedRows(state, store) for state, store in zip(STATES, self._stores, strict=True)]
         self._watermark = MIN_WATERMARK
         self._swept = [MIN_WATERMARK, MIN_WATERMARK]
 
@@ -91,7 +92,7 @@ class IntervalJoin(Operator):
             return
         other = self._stores[1 - port]
         other.mark(found)
-        given, held = frame[positions], other.rows(found)
+        given, held = chosen(frame, positions), other.rows(found)
         self._emit(self._rows.matched(given, held) if port == LEFT else self._rows.matched(held, given))
 
     def _keep(self, frame: pl.DataFrame, times: Rows, marks: npt.NDArray[np.bool_], port: int) -> None:
@@ -147,20 +148,13 @@ class IntervalJoin(Operator):
 
     def snapshot(self, checkpoint: CheckpointId) -> Snapshot:
         """Keep references to the rows."""
-        frozen, progress = [store.freeze() for store in self._stores], progress_section(self._watermark, self.context)
-        keys, max_parallelism = self._rows.on, self.context.max_parallelism
-
-        def sections() -> Sequence[Section]:
-            written = [progress]
-            for state, on, held in zip(STATES, keys, frozen, strict=True):
-                written += store_section(state, held, on, max_parallelism)
-            return written
-
-        return sections
+        progress = progress_section(self._watermark, self.context)
+        parts = [kept.snapshot(self.context) for kept in self._kept]
+        return lambda: [progress, *(section for part in parts for section in part())]
 
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
         """Take the rows of own keys."""
         self._watermark = restored_progress(sections, self.context)
-        for state, store in zip(STATES, self._stores, strict=True):
-            restore_store(sections, state, store)
+        for kept in self._kept:
+            kept.restore(sections)
         self._count()

@@ -14,15 +14,14 @@ from penstock.model.handles import Redistribution
 from penstock.model.schemas import polars_schema
 from penstock.model.specs import Join
 from penstock.operators.base import OperatorContext, Section
-from penstock.state.key_groups import KEY_GROUP, group_range, sort_by_group
-from penstock.state.row_stores import Frozen, RowStore
+from penstock.state.row_stores import RowStore
 
 LEFT, RIGHT = 0, 1
 """Ports."""
 
 PROGRESS = "progress"
 
-_TIME, _MARK, _ROW = "__time", "__mark", "__row"
+_ROW = "__row"
 
 Rows = npt.NDArray[np.int64]
 
@@ -87,6 +86,13 @@ class JoinRows:
         return (positions if usable is None else usable[positions]), found
 
 
+def chosen(frame: pl.DataFrame, positions: Rows) -> pl.DataFrame:
+    """The rows at these positions, which rise; the frame itself when that is each of them once."""
+    if len(positions) == frame.height and (not len(positions) or (np.diff(positions) == 1).all()):
+        return frame
+    return frame[positions]
+
+
 def without(count: int, rows: Rows) -> Rows:
     """The numbers below `count` that are not among `rows`."""
     alone = np.ones(count, np.bool_)
@@ -97,27 +103,9 @@ def without(count: int, rows: Rows) -> Rows:
 # ---------------------------------------------------------------- snapshots
 
 
-def store_section(state: str, frozen: Frozen, keys: Sequence[str], max_parallelism: int) -> list[Section]:
-    """The rows of a store, with their times and marks."""
-    held = frozen()
-    if held is None:
-        return []
-    rows, times, marks = held
-    frame = rows.hstack([pl.Series(_TIME, times), pl.Series(_MARK, marks)])
-    return [Section(state, Redistribution.KEYED, sort_by_group(frame, keys, max_parallelism))]
-
-
-def restore_store(sections: Mapping[str, Sequence[pl.DataFrame]], state: str, store: RowStore) -> None:
-    """Fill an empty store with what `store_section` wrote, here and elsewhere."""
-    for frame in sections.get(state, ()):
-        if frame.height:
-            times, marks = frame.get_column(_TIME).to_numpy(), frame.get_column(_MARK).to_numpy()
-            store.add(frame.drop(KEY_GROUP, _TIME, _MARK), times, marks)
-
-
 def progress_section(watermark: int, context: OperatorContext) -> Section:
     """How far event time has come, for the key groups of this subtask."""
-    groups = group_range(context.subtask.index, context.parallelism, context.max_parallelism)
+    groups = context.groups
     frame = pl.DataFrame(
         {"first_group": [groups.start], "end_group": [groups.stop], "watermark": [watermark]},
         schema={"first_group": pl.UInt16, "end_group": pl.UInt16, "watermark": pl.Int64},
@@ -131,7 +119,7 @@ def restored_progress(sections: Mapping[str, Sequence[pl.DataFrame]], context: O
     A barrier that is aligned cuts watermarks as it cuts rows, so that it was the same for all; one that overtook rows
     may have found some subtasks further than others, and no row that is in time for one of them may be late here.
     """
-    own = group_range(context.subtask.index, context.parallelism, context.max_parallelism)
+    own = context.groups
     return min(
         (
             watermark

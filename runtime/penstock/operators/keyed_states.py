@@ -1,9 +1,10 @@
-"""The declared states of one keyed function in one subtask.
+"""The declared keyed states of one function in one subtask.
 
 Owns: the table behind each state, the database that they may share, and the time by which states expire.
 Does not own: what users see of a state (operators.user_states), how values are kept (state.values).
 """
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -13,16 +14,19 @@ import polars as pl
 from penstock.model.errors import UserError
 from penstock.model.handles import Redistribution
 from penstock.operators.base import AnySection, ChunkSection, FilesSection, OperatorContext, Section, Snapshot
-from penstock.operators.contexts import KeyedContext
+from penstock.operators.contexts import ProcessContext
 from penstock.operators.loops import BoundState
 from penstock.operators.user_errors import place
-from penstock.operators.user_functions import KeyedFunction, declared_states, state_type
+from penstock.operators.user_functions import StatefulFunction, declared_states, state_type
 from penstock.operators.user_states import State, ValueState
 from penstock.state import databases
 from penstock.state.chunks import Chunk
+from penstock.state.frozen_databases import FrozenDatabase
+from penstock.state.key_groups import KEY_GROUP
 from penstock.state.keys import KeyCodec
 from penstock.state.rocks import Database, RestoredFiles
 from penstock.state.stored import StoredDict
+from penstock.state.timers import Timers
 from penstock.state.values import ValueTable
 
 FILES = "rocksdb"
@@ -30,6 +34,9 @@ FILES = "rocksdb"
 
 _CACHE_SHARE = 4
 """A quarter of the budget is for rows as objects; block cache, write buffers and the process itself take the rest."""
+
+_TIMERS_SHARE = 32
+"""Of the budget, for timers of each kind that are not in the database yet: they are in memory twice."""
 
 _AUTO_SHARE = 2
 
@@ -43,11 +50,21 @@ class KeyedStates:
     """Binds the states of a function, and takes care of them between calls."""
 
     def __init__(
-        self, function: KeyedFunction, keys: KeyCodec, *, operator: OperatorContext, context: KeyedContext
+        self,
+        function: StatefulFunction,
+        keys: KeyCodec,
+        *,
+        operator: OperatorContext,
+        context: ProcessContext,
+        timers: Mapping[str, Timers],
     ) -> None:
+        """`timers` go where the states go, each kind under its name."""
+        self._timers = timers
         self._function, self._keys, self._operator, self._context = function, keys, operator, context
         self._home = operator.state
         self._database: Database | None = None
+        self._frozen: weakref.ref[FrozenDatabase] | None = None
+        """As it was at the last barrier, while its snapshot is under way."""
         self._counted_at = 0
         self.row_time: Callable[[], int | None] = no_time
         """Event time of what the function is called with, set in front of the calls."""
@@ -100,15 +117,29 @@ class KeyedStates:
     def _store(self, database: Database) -> None:
         for table in self.tables:
             table.store_in(database, self._home.budget // _CACHE_SHARE // len(self.tables))
+        for name, timers in self._timers.items():
+            timers.store_in(database, name, self._operator.groups, self._home.budget // _TIMERS_SHARE)
+
+    @property
+    def _in_database(self) -> Sequence[ValueTable | Timers]:
+        return [*self.tables, *self._timers.values()]
 
     # ------------------------------------------------------------ around calls
 
     def begin(self) -> None:
         """Before calls: put together what finished snapshots kept apart, forget some of what has expired."""
         self.row_time = no_time  # what a later, older row may still see is not swept
+        if self._database is not None:
+            self._make_room()
         for table in self.tables:
             table.merge()
             table.sweep()
+
+    def _make_room(self) -> None:
+        """When the background thread does not get to a barrier's rows in time, write them here."""
+        frozen = self._frozen() if self._frozen is not None else None
+        if frozen is not None and any(held.is_full for held in self._in_database):
+            frozen.link()
 
     def prepare(self, keys: Sequence[Any]) -> None:
         """These keys are about to be current: have their rows at hand."""
@@ -116,8 +147,25 @@ class KeyedStates:
             for table in self.tables:
                 table.prepare(keys)
 
-    def count(self) -> None:
-        """After calls: how much state there is."""
+    def unload(self) -> None:
+        """There is no current key: the states that the loop loads hold nothing."""
+        for bound in self.loaded:
+            bound.handle.unload()
+
+    def table_of(self, state: object) -> ValueTable:
+        """The table behind one of the function's keyed states."""
+        for table in self.tables:
+            if getattr(self._function, table.name, None) is state:
+                return table
+        raise UserError(
+            "P046",
+            f"{state!r} is not a keyed state of {type(self._function).__name__}",
+            where=place(self._operator),
+            fix="name one that the function declares: ctx.for_each_key(self.total, self.correct)",
+        )
+
+    def count(self, others: int = 0) -> None:
+        """After calls: how much state there is, with so many rows that belong to no key."""
         counters = self._operator.counters
         if self._database is not None:
             stored = [table.values for table in self.tables if isinstance(table.values, StoredDict)]
@@ -125,7 +173,7 @@ class KeyedStates:
             counters.cache_misses = sum(values.cache.misses for values in stored)
             return
         if all(table.is_merged for table in self.tables):
-            counters.state_rows = sum(table.rows for table in self.tables)
+            counters.state_rows = others + sum(table.rows for table in self.tables)
             self._weigh()
 
     def _weigh(self) -> None:
@@ -154,18 +202,14 @@ class KeyedStates:
         return sections
 
     def _snapshot_database(self, database: Database) -> Snapshot:
-        views = [table.freeze() for table in self.tables]
+        describe = partial(databases.describe, database, self.tables, tuple(self._timers), self._keys)
+        views = [held.freeze() for held in self._in_database]
+        frozen = FrozenDatabase(database, views, describe)
+        self._frozen = weakref.ref(frozen)
         counters = self._operator.counters
 
         def files() -> Sequence[FilesSection]:
-            try:
-                for view in views:
-                    view.write()
-                databases.describe(database, self.tables, self._keys)
-                linked = database.link()
-            finally:
-                for view in views:
-                    view.release()
+            linked = frozen.link()
             counters.state_rows, counters.state_bytes = linked.rows, database.size
             return [FilesSection(FILES, linked)]
 
@@ -179,10 +223,11 @@ class KeyedStates:
         )
         if self._home.backend != "memory":
             self._store(database)
-            adopt()
+        adopt()
+        databases.adopt_timers(database, self._timers, self._keys, self._operator.groups)
+        if self._home.backend != "memory":
             self._write_restored()
         else:
-            adopt()
             self._close_database()
 
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
@@ -198,6 +243,13 @@ class KeyedStates:
                     fix=f"declare it again: {name} = ValueState(...)",
                 )
             for frame in frames:
+                if frame.columns[0] != KEY_GROUP:
+                    raise UserError(
+                        "S005",
+                        f'state "{name}" was written as state of the operator, and is declared as state of a key',
+                        where=place(self._operator),
+                        fix="declare what the state was written with, or give the state a new name",
+                    )
                 tables[name].restore(frame)
                 self._write_restored()
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.operators.contexts import KeyedContext
+from penstock.operators.contexts import ProcessContext
 from penstock.operators.rows import RowBuilder
 from penstock.operators.user_states import ValueState
 from penstock.state.values import ValueTable
@@ -55,15 +55,20 @@ class Loop:
         columns: Sequence[str],
         states: Sequence[BoundState],
         rows: RowBuilder,
+        *,
+        keyed: bool = True,
     ) -> None:
-        """`columns` are the names of what is iterated beside the key; `arguments` is what is passed, in order."""
+        """`columns` are the names of what is iterated beside the key; `arguments` is what is passed, in order.
+
+        Not `keyed`: whatever is iterated in place of the key is not looked at.
+        """
         self._function, self._states, self._rows = function, states, rows
-        source = "\n".join(_source(function, arguments, columns, states, rows))
+        source = "\n".join(_source(function, arguments, columns, states, rows, keyed))
         namespace: dict[str, Any] = {}
         exec(compile(source, FILE, "exec"), namespace)
         self._run: Callable[..., None] = namespace["run"]
 
-    def run(self, context: KeyedContext, records: Iterable[Any], made: Sequence[list[Any]]) -> None:
+    def run(self, context: ProcessContext, records: Iterable[Any], made: Sequence[list[Any]]) -> None:
         """Add to the output columns. `records` gives (key, *columns), or the key alone when there are no columns.
 
         When the function raises, the loop can go on with what is left of an iterator.
@@ -86,13 +91,15 @@ def _source(
     columns: Sequence[str],
     states: Sequence[BoundState],
     rows: RowBuilder,
+    keyed: bool,
 ) -> Iterator[str]:
     numbers = range(len(states))
     adds = [f"p{n}" for n in range(rows.width)]
     bound = [name for n in numbers for name in (f"s{n}", f"f{n}", f"d{n}")]
     yield f"def run({', '.join(['call', 'context', 'records', 'usual', 'keep', *adds, *bound])}):"
     yield f"    for {', '.join(['key', *columns])} in records:"
-    yield "        context.key = key"
+    if keyed:
+        yield "        context.key = key"
     for n in numbers:
         yield f"        l{n} = s{n}.value = f{n}[key]"
     if inspect.isgeneratorfunction(function):

@@ -17,9 +17,10 @@ import polars as pl
 from penstock.model.changes import CHANGE, DELETE, INSERT
 from penstock.model.ids import CheckpointId
 from penstock.model.specs import EverMatch, Join
-from penstock.operators.base import Operator, OperatorContext, Output, Section, Snapshot
+from penstock.operators.base import Operator, OperatorContext, Output, Snapshot
 from penstock.operators.expiry import Expiry
-from penstock.operators.join_rows import LEFT, RIGHT, JoinRows, Rows, restore_store, store_section
+from penstock.operators.join_rows import LEFT, RIGHT, JoinRows, Rows, chosen
+from penstock.operators.keyed_rows import KeyedRows
 from penstock.state.row_stores import RowStore
 from penstock.state.tables import same_rows
 
@@ -38,6 +39,7 @@ class RegularJoin(Operator):
         self._whole = (spec.how in ("left", "full", "semi", "anti"), spec.how in ("right", "full"))
         """Rows of a side can be in the result alone."""
         self._stores = (RowStore(spec.left_on), RowStore(spec.right_on))
+        self._kept = [KeyedRows(state, store) for state, store in zip(STATES, self._stores, strict=True)]
 
     def open(self, context: OperatorContext, output: Output) -> None:
         """Remember where it runs."""
@@ -147,7 +149,7 @@ class RegularJoin(Operator):
 
     def _emit_pairs(self, frame: pl.DataFrame, port: int, positions: Rows, found: Rows, change: int) -> None:
         if len(found):
-            given, held = frame[positions], self._stores[1 - port].rows(found)
+            given, held = chosen(frame, positions), self._stores[1 - port].rows(found)
             self._emit(self._rows.matched(*((given, held) if port == LEFT else (held, given))), change)
 
     def _alone(self, rows: pl.DataFrame, side: int, change: int) -> None:
@@ -179,19 +181,11 @@ class RegularJoin(Operator):
 
     def snapshot(self, checkpoint: CheckpointId) -> Snapshot:
         """Keep references to the rows."""
-        frozen = [store.freeze() for store in self._stores]
-        keys, max_parallelism = self._rows.on, self.context.max_parallelism
-
-        def sections() -> Sequence[Section]:
-            written: list[Section] = []
-            for state, on, held in zip(STATES, keys, frozen, strict=True):
-                written += store_section(state, held, on, max_parallelism)
-            return written
-
-        return sections
+        parts = [kept.snapshot(self.context) for kept in self._kept]
+        return lambda: [section for part in parts for section in part()]
 
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
         """Take the rows of own keys."""
-        for state, store in zip(STATES, self._stores, strict=True):
-            restore_store(sections, state, store)
+        for kept in self._kept:
+            kept.restore(sections)
         self._count()

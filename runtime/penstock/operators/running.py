@@ -14,10 +14,10 @@ import polars as pl
 from penstock.model import specs
 from penstock.model.changes import CHANGE, INSERT, UPDATE
 from penstock.model.ids import CheckpointId
-from penstock.operators import keyed_rows
 from penstock.operators.aggregates import Aggregation
 from penstock.operators.base import Operator, OperatorContext, Output, Snapshot
 from penstock.operators.expiry import Expiry
+from penstock.operators.keyed_rows import KeyedRows
 from penstock.operators.panes import event_times
 from penstock.state.tables import NONE, KeyedTable
 
@@ -34,6 +34,7 @@ class RunningAggregate(Operator):
         self._spec = spec
         self._aggregation = Aggregation(spec.keys, spec.aggregates)
         self._table = KeyedTable(spec.keys)
+        self._kept = KeyedRows(STATE, self._table)
 
     def open(self, context: OperatorContext, output: Output) -> None:
         """Remember where it runs."""
@@ -93,9 +94,9 @@ class RunningAggregate(Operator):
 
     def snapshot(self, checkpoint: CheckpointId) -> Snapshot:
         """Keep references to the partial results."""
-        return keyed_rows.snapshot(STATE, self._table, self.context.max_parallelism)
+        return self._kept.snapshot(self.context)
 
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
         """Take the partial results of own keys."""
-        keyed_rows.restore(sections, STATE, self._table)
+        self._kept.restore(sections)
         self.context.counters.state_rows = len(self._table)

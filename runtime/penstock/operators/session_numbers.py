@@ -36,6 +36,32 @@ def session_numbers(frame: pl.DataFrame, keys: Sequence[str], starts: Times, end
     return numbers
 
 
+def growing(
+    frame: pl.DataFrame, keys: Sequence[str], held: int, starts: Times, ends: Times, gone: int
+) -> tuple[Times, Times] | None:
+    """Start and end of the session of each new row as it was with that row; None: rows must be taken in smaller parts.
+
+    `frame` has the sessions that are open (the first `held` rows), then new rows in the order in which they came. To
+    take them together is the same as one after the other when each session that they make has been one all the way:
+    every row touches what was there before it, and none came when its session would have been over (up to `gone`), to
+    be saved by a later one. A row by itself is always that.
+    """
+    numbers = session_numbers(frame, keys, starts, ends)
+    order = np.argsort(numbers, kind="stable")
+    first = np.ones(len(order), np.bool_)
+    first[1:] = numbers[order][1:] != numbers[order][:-1]
+    reach, begin = _reach(first, ends[order]), -_reach(first, -starts[order])
+    if frame.height - held > 1:
+        touches = (starts[order][1:] <= reach[:-1]) & (ends[order][1:] >= begin[:-1])
+        latest = np.maximum.reduceat(ends[order], np.flatnonzero(first))
+        saved = (order[first] >= held) & (ends[order][first] - 1 <= gone) & (latest - 1 > gone)
+        if saved.any() or not (touches | first[1:]).all():
+            return None
+    so_far = np.empty((2, len(order)), np.int64)
+    so_far[:, order] = begin, reach
+    return so_far[0, held:], so_far[1, held:]
+
+
 def session_gaps(gap_us: int, gap: specs.Expression | None, uid: str) -> Callable[[pl.DataFrame], Times | int]:
     """How long each row keeps its session open; a row that does not say is an error that names the expression."""
     if gap is None:

@@ -27,10 +27,10 @@ from penstock.operators.aggregate_parts import TIME
 from penstock.operators.aggregates import Aggregation
 from penstock.operators.base import Operator, OperatorContext, Output, Section, Snapshot
 from penstock.operators.panes import event_times, time_column
-from penstock.operators.session_numbers import Times, session_gaps, session_numbers
-from penstock.operators.window_progress import progress_section, restored_progress
+from penstock.operators.session_numbers import Times, growing, session_gaps, session_numbers
+from penstock.operators.window_progress import progress_section, restored_time
 from penstock.state.bins import Fold
-from penstock.state.key_groups import KEY_GROUP, group_range, sort_by_group
+from penstock.state.key_groups import KEY_GROUP, sort_by_group
 
 START, END, FIRED = "__start", "__end", "__fired"
 _SESSION = "__session"
@@ -65,7 +65,7 @@ class SessionAggregate(Operator):
         """Remember where it runs."""
         super().open(context, output)
         self._gaps = session_gaps(self._spec.gap_us, self._spec.gap, context.uid)
-        self._own_groups = group_range(context.subtask.index, context.parallelism, context.max_parallelism)
+        self._own_groups = context.groups
 
     # ------------------------------------------------------------ rows in
 
@@ -79,6 +79,11 @@ class SessionAggregate(Operator):
         behind = int(ends.min()) - 1 <= self._watermark
         if behind:
             self._settle()
+            if not self._alike_one_by_one(rows, ends):
+                half = frame.height // 2
+                self.on_batch(frame[:half])
+                self.on_batch(frame[half:])
+                return
             rows = self._without_late(frame, rows, ends)
         if rows.height:
             self._waiting.append(rows)
@@ -97,19 +102,31 @@ class SessionAggregate(Operator):
         # The clock may jump back; a session that has fired stays as it is.
         return np.full(frame.height, max(self.context.clock.now_us(), self._watermark + 1), np.int64)
 
+    def _alike_one_by_one(self, rows: pl.DataFrame, ends: Times) -> bool:
+        """Whether no row's being late depends on others of its batch. Every waiting row has been settled."""
+        gone = self._watermark - self._lateness
+        if rows.height == 1 or int(ends.min()) - 1 > gone:
+            return True
+        both = self._with_open(rows)
+        starts, all_ends = both.get_column(START).to_numpy(), both.get_column(END).to_numpy()
+        return growing(both, self._keys, both.height - rows.height, starts, all_ends, gone) is not None
+
+    def _with_open(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Keys and bounds of the open sessions, then of these rows."""
+        near = rows[[*self._keys, START, END]]
+        return near if self._open is None else pl.concat([self._open[near.columns], near])
+
     def _without_late(self, frame: pl.DataFrame, rows: pl.DataFrame, ends: Times) -> pl.DataFrame:
         """Rows whose session would be gone already leave by the side output. Every waiting row has been settled."""
         gone = self._watermark - self._lateness
         if int(ends.min()) - 1 > gone:
             return rows
-        opened = self._open.select(*self._keys, START, END) if self._open is not None else None
-        near = rows[[*self._keys, START, END]]
-        both = near if opened is None else pl.concat([near, opened])
+        both = self._with_open(rows)
         starts, all_ends = both.get_column(START).to_numpy(), both.get_column(END).to_numpy()
         numbers = session_numbers(both, self._keys, starts, all_ends)
         reach = np.full(int(numbers.max()) + 1, np.iinfo(np.int64).min)
         np.maximum.at(reach, numbers, all_ends)
-        late = reach[numbers[: rows.height]] - 1 <= gone
+        late = reach[numbers[both.height - rows.height :]] - 1 <= gone
         self.context.counters.late_rows += int(late.sum())
         if self._spec.late_to:
             self.output.emit_side(self._spec.late_to, frame.filter(late))
@@ -281,9 +298,8 @@ class SessionAggregate(Operator):
         return sections
 
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
-        """Take the sessions of own key groups; those that others would have fired by now fire at the next chance."""
-        writers = restored_progress(sections.get("progress", ()), self._own_groups)
-        self._watermark = max((watermark for _, watermark in writers), default=MIN_WATERMARK)
+        """Take the sessions of own key groups, all from subtasks that had fired equally far."""
+        self._watermark = restored_time(sections.get("progress", ()), self._own_groups)
         frames = [frame.drop(KEY_GROUP) for frame in sections.get("sessions", ()) if frame.height]
         if frames:
             self._open = pl.concat(frames, rechunk=True)[self._columns]

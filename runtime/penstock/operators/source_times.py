@@ -1,7 +1,8 @@
 """Event time at a source: which rows have a usable one, and how far it has come.
 
-A row without a time (null, or a number before 1970) or with one far in the future would be lost or would carry
-the watermark away with it; such rows stop the job, or are dropped and counted, as the settings say.
+A row without a time (null, a number before 1970, a date before year 1) or with one far in the future would be lost or
+would carry the watermark away with it; such rows stop the job, or are dropped and counted, as the settings say. A unit
+that is wrong for all rows always stops it: too small a one shows in the future, too large a one in 1970.
 """
 
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from penstock.model.settings import SourceSettings
 from penstock.operators.event_times import TimeScale, time_numbers
 
 _YEAR_US = 31_556_952_000_000
+_EARLIEST_US = -62_135_596_800_000_000
+"""The year 1: nothing before it is a datetime in Python, and nothing that far back fits into all units."""
+_YEAR_2000_US = 946_684_800_000_000
 _UNIT_NAMES = {"s": ("seconds", 1_000_000), "ms": ("milliseconds", 1_000), "us": ("microseconds", 1)}
 
 
@@ -46,20 +50,54 @@ class TimeGuard:
             self._refuse(frame, numbers, scale, now_us)
         return self._drop(frame, numbers, scale, now_us)
 
+    def check_unit(self, frame: pl.DataFrame, now_us: int) -> None:
+        """The first rows of a split: whether all of them are in 1970 only because their unit is a larger one."""
+        if not self.settings.check_unit or not frame.height or self._is_calendar(frame):
+            return
+        numbers, scale = time_numbers(frame, self.event_time, where=self.where)
+        low, high = int(numbers.min()), int(numbers.max())  # type: ignore[arg-type]
+        if scale.microseconds(high) >= _YEAR_US:
+            return
+        limit = now_us + self.settings.max_future_us
+        for unit, (name, factor) in _UNIT_NAMES.items():
+            if low * factor >= _YEAR_2000_US and high * factor <= limit:
+                raise UserError(
+                    "P010",
+                    f"all times are in 1970; timestamps look like {name}: {self.event_time.column}={low} "
+                    f"read as {self.event_time.unit}",
+                    where=self.where,
+                    fix=f'set unit="{unit}" for the event time; or, if they are right, '
+                    'flow.configure({"source.check_unit": False})',
+                )
+
+    def check_watermark(self, watermark: int, now_us: int) -> int:
+        """What a strategy of the user said, if time may have come so far: it is not bound to the rows."""
+        if watermark <= now_us + self.settings.max_future_us:
+            return watermark
+        raise UserError(
+            "P010",
+            f"the watermark strategy says {watermark} microseconds: year {1970 + watermark // _YEAR_US}",
+            where=self.where,
+            fix=f'numbers count in the unit of the event time, "{self.event_time.unit}" here; or raise '
+            "source.max_future_us",
+        )
+
     def _is_usable(self, frame: pl.DataFrame, low: object, high: object, scale: TimeScale, limit: int) -> bool:
         """Whether the whole range is; a Datetime column may well reach back before 1970."""
         if not isinstance(low, int) or not isinstance(high, int):
             return False
-        return (low >= 0 or self._is_calendar(frame)) and scale.microseconds(high) <= limit
+        return low >= self._lowest(frame, scale) and scale.microseconds(high) <= limit
+
+    def _lowest(self, frame: pl.DataFrame, scale: TimeScale) -> int:
+        """The first number that is a usable time."""
+        return scale.number(_EARLIEST_US) if self._is_calendar(frame) else 0
 
     def _is_calendar(self, frame: pl.DataFrame) -> bool:
         return frame.schema[self.event_time.column].is_temporal()
 
     def _drop(self, frame: pl.DataFrame, numbers: pl.Series, scale: TimeScale, now_us: int) -> TimedRows:
-        last_number = (now_us + self.settings.max_future_us - scale.offset_us) * scale.divisor // scale.multiplier
-        usable = numbers.is_not_null() & (numbers <= last_number)
-        if not self._is_calendar(frame):
-            usable &= numbers >= 0
+        last_number = scale.number(now_us + self.settings.max_future_us)
+        usable = numbers.is_not_null() & (numbers <= last_number) & (numbers >= self._lowest(frame, scale))
         kept = frame.filter(usable)
         if not kept.height:
             highest = numbers.max()
@@ -71,17 +109,15 @@ class TimeGuard:
         return TimedRows(kept, scale.microseconds(int(latest)), frame.height - kept.height)  # type: ignore[arg-type]
 
     def _refuse(self, frame: pl.DataFrame, numbers: pl.Series, scale: TimeScale, now_us: int) -> None:
-        bad = numbers.is_null()
-        if not self._is_calendar(frame):
-            bad |= numbers < 0
+        bad = numbers.is_null() | (numbers < self._lowest(frame, scale)).fill_null(False)
         if bad.any():
             row = int(bad.arg_true()[0])
-            value = frame.get_column(self.event_time.column)[row]
+            value = numbers[row]  # of a date before year 1 there is no other form
             raise RecordError(
                 "R004",
                 f"row {row} of the batch has no usable event time: {self.event_time.column}={value!r}",
                 where=self.where,
-                fix='filter such rows where they come from, or set source.on_bad_record="drop"',
+                fix='filter such rows where they come from, or flow.configure({"source.on_bad_record": "drop"})',
             )
         self._refuse_future(frame, int(numbers.max()), scale, now_us)  # type: ignore[arg-type]
 
@@ -95,7 +131,7 @@ class TimeGuard:
             where=self.where,
             fix=f'set unit="{looks_like[0]}" for the event time'
             if looks_like
-            else "check the rows, or raise source.max_future",
+            else "check the rows, or raise source.max_future_us",
         )
 
     def _unit(self, frame: pl.DataFrame) -> str:

@@ -16,17 +16,16 @@ from penstock.model.clocks import MAX_WATERMARK, MIN_WATERMARK
 from penstock.model.handles import Redistribution
 from penstock.model.ids import CheckpointId
 from penstock.model.specs import AsOfMatch, EventTime, Join
-from penstock.operators.base import Operator, Section, Snapshot
+from penstock.operators.base import AnySection, Operator, Section, Snapshot
 from penstock.operators.join_rows import (
     LEFT,
     RIGHT,
     JoinRows,
     progress_section,
-    restore_store,
     restored_progress,
-    store_section,
     without,
 )
+from penstock.operators.keyed_rows import KeyedRows
 from penstock.operators.panes import event_times
 from penstock.state.key_groups import KEY_GROUP, sort_by_group
 from penstock.state.row_stores import RowStore
@@ -47,6 +46,7 @@ class TemporalJoin(Operator):
         self._max_age = match.max_age_us
         self._waiting: list[tuple[pl.DataFrame, npt.NDArray[np.int64]]] = []
         self._versions = RowStore(spec.right_on)
+        self._kept = KeyedRows("right", self._versions)
         self._watermark = MIN_WATERMARK
         self._pruned_to = 0
 
@@ -145,13 +145,13 @@ class TemporalJoin(Operator):
 
     def snapshot(self, checkpoint: CheckpointId) -> Snapshot:
         """Keep references to the rows."""
-        waiting, frozen = [frame for frame, _ in self._waiting], self._versions.freeze()
+        waiting, versions = [frame for frame, _ in self._waiting], self._kept.snapshot(self.context)
         progress = progress_section(self._watermark, self.context)
-        left_on, right_on = self._rows.on
+        left_on, _ = self._rows.on
         max_parallelism = self.context.max_parallelism
 
-        def sections() -> Sequence[Section]:
-            written = [progress, *store_section("right", frozen, right_on, max_parallelism)]
+        def sections() -> Sequence[AnySection]:
+            written = [progress, *versions()]
             if waiting:
                 frame = sort_by_group(pl.concat(waiting), left_on, max_parallelism)
                 written.append(Section("left", Redistribution.KEYED, frame))
@@ -162,7 +162,7 @@ class TemporalJoin(Operator):
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
         """Take the rows of own keys."""
         self._watermark = restored_progress(sections, self.context)
-        restore_store(sections, "right", self._versions)
+        self._kept.restore(sections)
         for frame in sections.get("left", ()):
             if frame.height:
                 rows = frame.drop(KEY_GROUP)

@@ -22,7 +22,8 @@ from penstock.model.specs import EventTime, Sliding, TopN, Tumbling
 from penstock.operators.base import Operator, OperatorContext, Output, Section, Snapshot
 from penstock.operators.changes import marked
 from penstock.operators.expiry import Expiry
-from penstock.operators.join_rows import progress_section, restore_store, restored_progress, store_section
+from penstock.operators.join_rows import progress_section, restored_progress
+from penstock.operators.keyed_rows import KeyedRows
 from penstock.operators.panes import Panes, event_times, time_column
 from penstock.state.bins import Bins, cut
 from penstock.state.key_groups import KEY_GROUP, sort_by_group
@@ -61,6 +62,7 @@ class RunningTopN(Operator):
     def __init__(self, spec: TopN) -> None:
         self._spec, self._order = spec, Order(spec)
         self._store = RowStore(spec.keys)
+        self._kept = KeyedRows(STATE, self._store)
 
     def open(self, context: OperatorContext, output: Output) -> None:
         """Remember where it runs."""
@@ -136,12 +138,11 @@ class RunningTopN(Operator):
 
     def snapshot(self, checkpoint: CheckpointId) -> Snapshot:
         """Keep references to the rows."""
-        frozen, keys, groups = self._store.freeze(), self._order.keys, self.context.max_parallelism
-        return lambda: store_section(STATE, frozen, keys, groups)
+        return self._kept.snapshot(self.context)
 
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
         """Take the rows of own keys."""
-        restore_store(sections, STATE, self._store)
+        self._kept.restore(sections)
         self.context.counters.state_rows = len(self._store)
 
 
@@ -178,6 +179,11 @@ class WindowTopN(Operator):
                     self._bins.remove(pane)
             self.context.counters.state_rows = self._bins.rows
         return watermark
+
+    def due(self) -> int | None:
+        """The end of the next window."""
+        ends = (self._panes.next_end(pane, self._watermark) for pane in self._bins)
+        return min((end - 1 for end in ends if end is not None), default=None)
 
     def on_end(self) -> None:
         """Fire everything."""

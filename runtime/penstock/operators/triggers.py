@@ -64,8 +64,9 @@ class EveryRows(WindowTrigger):
         self._count = count
 
     def on_rows(self, cells: Cells, numbers: Numbers, rows: pl.DataFrame) -> Mask | None:
-        """Each row that completes a number of rows."""
-        fires: Mask = (cells.fresh[numbers] + ranks(numbers) + 1) % self._count == 0
+        """Each row that completes a number of rows. Sessions that join may have more than that at once."""
+        before = np.minimum(cells.fresh, self._count - 1)
+        fires: Mask = (before[numbers] + ranks(numbers) + 1) % self._count == 0
         return fires
 
 
@@ -80,10 +81,9 @@ class EveryInterval(WindowTrigger):
         """Rows fire nothing; the first ones of a window set its timer to the next multiple."""
         if (cells.timer[numbers] == NO_TIMER).any():
             times = np.full(len(numbers), self._now()) if self._now else rows.get_column(ROW_TIME).to_numpy()
-            new = cells.timer == NO_TIMER
-            first = np.full(len(cells), NO_TIMER)
-            np.minimum.at(first, numbers, (times // self._interval + 1) * self._interval)
-            cells.timer[new] = first[new]
+            first = _first_by_window(numbers, np.ones(len(numbers), np.bool_), len(cells))
+            new = (cells.timer == NO_TIMER) & (first < len(numbers))
+            cells.timer[new] = (times[first[new]] // self._interval + 1) * self._interval
         return None
 
     def on_time(self, cells: Cells, time: int) -> Mask | None:

@@ -7,11 +7,12 @@ A ValueState without a time to live holds its value as a plain attribute, which 
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast, overload
 
 import polars as pl
 
 from penstock.model.errors import UserError
+from penstock.operators.contexts import no_current_key
 from penstock.state.columns import to_objects
 from penstock.state.ttl import Duration, TimeToLive, as_ttl
 from penstock.state.value_types import Codec, ValueType, list_type, map_type, value_type
@@ -124,6 +125,27 @@ class ValueState(State[T]):
     def is_loaded(self) -> bool:
         """Whether the loop puts the value of the current key into `value`, and stores it afterwards."""
         return self.ttl is None
+
+    def unload(self) -> None:
+        """There is no current key: until the loop loads one, `value` must be neither read nor assigned."""
+        if self.holds_value():
+            del self.value
+
+    def holds_value(self) -> bool:
+        """Whether there is something in `value`."""
+        try:
+            object.__getattribute__(self, "value")
+        except AttributeError:
+            return False
+        return True
+
+    if not TYPE_CHECKING:  # else every misspelt attribute would be one of this class
+
+        def __getattr__(self, name: str) -> Any:
+            """Asked only when `value` is not there."""
+            if name != "value":
+                raise AttributeError(f"ValueState has no {name!r}")
+            raise no_current_key()
 
     def clear(self) -> None:
         """Remove the current key's value."""
@@ -271,6 +293,12 @@ class MapState(State[V], Generic[K, V]):
         """Set one entry."""
         self.put(name, value)
 
+    def __delitem__(self, name: K) -> None:
+        """Remove one entry; KeyError when there is none."""
+        if name not in self._held():
+            raise KeyError(name)
+        self.remove(name)
+
     def __contains__(self, name: object) -> bool:
         """Whether the current key's map has this entry."""
         return name in self._held()
@@ -282,6 +310,14 @@ class MapState(State[V], Generic[K, V]):
     def __len__(self) -> int:
         """Entries in the current key's map."""
         return len(self._held())
+
+    def keys(self) -> list[K]:
+        """The names in the current key's map."""
+        return list(self._held())
+
+    def values(self) -> list[V]:
+        """The values in the current key's map."""
+        return list(self._held().values())
 
     def items(self) -> list[tuple[K, V]]:
         """All entries of the current key's map."""
@@ -379,8 +415,7 @@ class AggregatingState(State[Any], Generic[Input, Result]):
 
     def get(self) -> Result | None:
         """The result for the current key; None when nothing was added."""
-        held = self._running().take(self._key())
-        return None if held is None else self.aggregator.result(held)
+        return self._result(self._running(), self._key())
 
     def add_many(self, keys: pl.DataFrame, values: pl.Series | Sequence[Input]) -> None:
         """In `process_batch`: add one value to the key of each row of a frame."""
@@ -391,8 +426,13 @@ class AggregatingState(State[Any], Generic[Input, Result]):
     def results(self, keys: pl.DataFrame) -> list[Result | None]:
         """In `process_batch`: the results of the keys in the rows of a frame."""
         table = self._running()
-        held = map(table.take, table.prepared(keys))
-        return [None if each is None else self.aggregator.result(each) for each in held]
+        return [self._result(table, key) for key in table.prepared(keys)]
+
+    def _result(self, table: ValueTable, key: Any) -> Result | None:
+        if table.ttl is not None:
+            table.peek(key)  # so that it counts as used
+        held = table.take(key)
+        return None if held is None else self.aggregator.result(held)
 
     def _add(self, table: ValueTable, key: Any, value: Input) -> None:
         held = table.take(key)

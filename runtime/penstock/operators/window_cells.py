@@ -55,6 +55,14 @@ class Cells:
             return np.empty(0, np.int64)
         return self.frame.get_column(name).to_numpy()
 
+    def set_bounds(self, numbers: Numbers, starts: Numbers, ends: Numbers) -> None:
+        """Let these windows have other bounds."""
+        assert self.frame is not None, "windows that have numbers are there"
+        for name, bounds in ((START, starts), (END, ends)):
+            changed = self._bound(name).copy()
+            changed[numbers] = bounds
+            self.frame = self.frame.with_columns(pl.Series(name, changed))
+
     def numbers(self, windows: pl.DataFrame) -> Numbers:
         """The number of each of these windows (keys, START, END); those that are new get one."""
         distinct = windows.unique(maintain_order=True)
@@ -70,10 +78,13 @@ class Cells:
         found = windows.join(known, on=self._by, how="left", nulls_equal=True, maintain_order="left")
         return found.get_column(_ID).to_numpy()
 
+    def with_windows(self, windows: pl.DataFrame) -> pl.DataFrame:
+        """Keys, START and END of those that are there, then of these."""
+        return windows if self.frame is None else pl.concat([self.frame, windows])
+
     def merge_sessions(self, windows: pl.DataFrame) -> tuple[Numbers, Numbers]:
         """Join windows that meet, new and old: the new number of each that was there, and of each of `windows`."""
-        both = windows if self.frame is None else pl.concat([self.frame, windows])
-        before = len(self)
+        both, before = self.with_windows(windows), len(self)
         starts, ends = both.get_column(START).to_numpy(), both.get_column(END).to_numpy()
         numbers = session_numbers(both, self._keys, starts, ends).astype(np.int64)
         numbered = both.hstack([pl.Series(_ID, numbers)])
@@ -85,8 +96,12 @@ class Cells:
         fresh, fired = np.zeros(count, np.int64), np.zeros(count, np.bool_)
         np.add.at(fresh, old, self.fresh)
         np.logical_or.at(fired, old, self.fired)
-        self.fresh, self.fired = fresh, fired
-        self.timer, self.anchor = np.full(count, NO_TIMER), np.full(count, np.nan)
+        timer, anchor = np.full(count, NO_TIMER), np.full(count, np.nan)
+        np.minimum.at(timer, old, self.timer)
+        latest_first = np.argsort(-starts[:before], kind="stable")
+        latest_first = latest_first[~np.isnan(self.anchor[latest_first])]
+        anchor[old[latest_first]] = self.anchor[latest_first]  # of several the last one written stays: the earliest
+        self.fresh, self.fired, self.timer, self.anchor = fresh, fired, timer, anchor
         return old, numbers[before:]
 
     def keep(self, mask: Mask) -> Numbers:

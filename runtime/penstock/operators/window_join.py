@@ -69,6 +69,10 @@ class WindowJoin(Operator):
             self._watermark = watermark
         return watermark
 
+    def due(self) -> int | None:
+        """The end of the next window."""
+        return None if self._next_end is None else self._next_end - 1
+
     def on_end(self) -> None:
         """Fire everything."""
         self.on_watermark(MAX_WATERMARK)

@@ -1,12 +1,14 @@
 """How far windows have fired, as state: one row per subtask, for the key groups that it owned.
 
-After a restore a subtask may own groups of several earlier ones, which had come more or less far.
+After a restore a subtask may own groups of several earlier ones, which had come more or less far: `side_by_side` sees
+to it that each operator has to do with one time.
 """
 
 from collections.abc import Iterable
 
 import polars as pl
 
+from penstock.model.clocks import MIN_WATERMARK
 from penstock.model.handles import Redistribution
 from penstock.operators.base import Section
 
@@ -27,3 +29,10 @@ def restored_progress(frames: Iterable[pl.DataFrame], own: range) -> set[tuple[r
         for first, end, watermark in frame.rows()
         if first < own.stop and own.start < end
     }
+
+
+def restored_time(frames: Iterable[pl.DataFrame], own: range) -> int:
+    """How far all of them had come."""
+    times = {watermark for _, watermark in restored_progress(frames, own)} or {MIN_WATERMARK}
+    assert len(times) == 1, times
+    return times.pop()

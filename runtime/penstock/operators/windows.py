@@ -18,15 +18,16 @@ import polars as pl
 from penstock.model import specs
 from penstock.model.changes import CHANGE, INSERT, UPDATE
 from penstock.model.clocks import MAX_WATERMARK, MIN_WATERMARK
+from penstock.model.frames import stacked
 from penstock.model.handles import Redistribution
 from penstock.model.ids import CheckpointId
 from penstock.model.schemas import polars_schema
 from penstock.operators.aggregates import PANE, Aggregation
 from penstock.operators.base import Operator, OperatorContext, Output, Section, Snapshot
 from penstock.operators.panes import Panes, event_times, time_column
-from penstock.operators.window_progress import progress_section, restored_progress
-from penstock.state.bins import FOLD_ROWS, Bins, cut
-from penstock.state.key_groups import KEY_GROUP, group_range, sort_by_group
+from penstock.operators.window_progress import progress_section, restored_time
+from penstock.state.bins import Bins, cut
+from penstock.state.key_groups import KEY_GROUP, sort_by_group
 
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 
@@ -46,8 +47,6 @@ class WindowAggregate(Operator):
         self._types = polars_schema(spec.output)
         self._lateness = spec.allowed_lateness_us
         self._bins = self._empty_bins()
-        self._lagging: list[tuple[int, Bins]] = []
-        """Restored panes of subtasks that had fired less far than others, with how far."""
         self._watermark = MIN_WATERMARK
         """Windows with `end - 1` up to here have fired."""
         self._next_end: int | None = None
@@ -56,7 +55,7 @@ class WindowAggregate(Operator):
     def open(self, context: OperatorContext, output: Output) -> None:
         """Remember where it runs."""
         super().open(context, output)
-        self._own_groups = group_range(context.subtask.index, context.parallelism, context.max_parallelism)
+        self._own_groups = context.groups
 
     # ------------------------------------------------------------ rows in
 
@@ -117,7 +116,6 @@ class WindowAggregate(Operator):
 
     def _reopened(self, parts: Sequence[tuple[int, pl.DataFrame]]) -> list["_Reopened"]:
         """Windows that have fired and are about to change, with the keys of the new rows."""
-        self._catch_up()
         found: dict[int, list[pl.DataFrame]] = {}
         for pane, part in parts:
             for end in self._panes.ends_between(pane, self._watermark - self._lateness, self._watermark):
@@ -135,7 +133,7 @@ class WindowAggregate(Operator):
         frames = [frame for loose in self._bins.loose(panes).values() for frame in loose]
         if not frames:
             return None
-        whole = pl.concat(frames)
+        whole = stacked(frames)
         if keys is not None:
             whole = whole.join(keys, on=self._aggregation.keys, how="semi", nulls_equal=True)
         return self._aggregation.merge([whole])[0] if whole.height else None
@@ -155,6 +153,10 @@ class WindowAggregate(Operator):
             self._advance(watermark)
         return watermark
 
+    def due(self) -> int | None:
+        """The end of the next window."""
+        return None if self._next_end is None else self._next_end - 1
+
     def on_processing_time(self, now_us: int) -> None:
         """Fire what the clock has passed."""
         if self._spec.event_time is None:
@@ -162,20 +164,13 @@ class WindowAggregate(Operator):
 
     def next_processing_time(self) -> int | None:
         """End of the next window, when windows follow the clock."""
-        if self._spec.event_time is not None:
-            return None
-        return self._watermark if self._lagging else self._next_end
-
-    def on_barrier(self) -> None:
-        """Bring all panes to the same progress, so that a snapshot has just one."""
-        self._catch_up()
+        return None if self._spec.event_time is not None else self._next_end
 
     def on_end(self) -> None:
         """Fire everything."""
         self._advance(MAX_WATERMARK)
 
     def _advance(self, watermark: int) -> None:
-        self._catch_up()
         if watermark <= self._watermark:
             return
         if self._next_end is not None and self._next_end - 1 <= watermark:
@@ -261,39 +256,22 @@ class WindowAggregate(Operator):
         return sections
 
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
-        """Take the panes of own key groups, from subtasks that may have fired more or less far."""
-        writers = restored_progress(sections.get("progress", ()), self._own_groups)
-        self._watermark = max((watermark for _, watermark in writers), default=MIN_WATERMARK)
-        for groups, watermark in writers:
-            bins = self._bins if watermark == self._watermark else self._lagging_bins(watermark)
-            for frame in sections.get("panes", ()):
-                mine = frame.filter(pl.col(KEY_GROUP).is_between(groups.start, groups.stop - 1))
-                for pane, part in cut_by_pane(mine.drop(KEY_GROUP)):
-                    bins.add_partial(pane, part)
-        self._next_end = self._first_end(self._bins, self._watermark)
-        self.context.counters.state_rows = self._bins.rows
-
-    def _lagging_bins(self, watermark: int) -> Bins:
-        bins = self._empty_bins()
-        self._lagging.append((watermark, bins))
-        return bins
-
-    def _catch_up(self) -> None:
-        """Fire for lagging panes what the others have fired; no new row can belong there. Then they are equal."""
-        if not self._lagging:
-            return
-        for watermark, bins in self._lagging:
-            self._fire(bins, watermark, self._watermark)
-            for pane, partial in zip(bins, bins.partials(list(bins)), strict=True):
-                self._bins.add_partial(pane, partial)
-        self._lagging.clear()
+        """Take the panes of own key groups, all from subtasks that had fired equally far."""
+        self._watermark = restored_time(sections.get("progress", ()), self._own_groups)
+        for frame in sections.get("panes", ()):
+            for pane, part in cut_by_pane(frame.drop(KEY_GROUP)):
+                self._bins.add_partial(pane, part)
         self._next_end = self._first_end(self._bins, self._watermark)
         self.context.counters.state_rows = self._bins.rows
 
     def _empty_bins(self) -> Bins:
         aggregation = self._aggregation
-        fold = aggregation.merge if self._spec.input_is_partial else aggregation.fold
-        return Bins(fold, aggregation.merge, fold_rows=FOLD_ROWS if self._spec.keys else _UNKEYED_FOLD_ROWS)
+        if not self._spec.keys:
+            fold = aggregation.merge if self._spec.input_is_partial else aggregation.fold
+            return Bins(fold, aggregation.merge, fold_rows=_UNKEYED_FOLD_ROWS)
+        if self._spec.input_is_partial:
+            return Bins(aggregation.merge, aggregation.merge, lift=_as_it_is)
+        return Bins(aggregation.fold, aggregation.merge, lift=aggregation.lift if aggregation.can_lift else None)
 
 
 class _Complete:
@@ -332,6 +310,10 @@ class _Reopened:
         marked = self.known.hstack([pl.Series(CHANGE, np.full(self.known.height, UPDATE, np.int8))])
         joined = partials[keys].join(marked, on=keys, how="left", nulls_equal=True, maintain_order="left")
         return joined.get_column(CHANGE).fill_null(INSERT).to_numpy()
+
+
+def _as_it_is(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows
 
 
 def cut_by_pane(partials: pl.DataFrame) -> list[tuple[int, pl.DataFrame]]:

@@ -4,12 +4,13 @@ import http.client
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from penstock.model.errors import RetryableError, UserError
-from penstock.model.views import CheckpointView, ClusterView, JobView
+from penstock.model.views import CheckpointView, ClusterView, JobView, SavepointView
 
 _SECONDS = 5.0
 """Answers come from memory; a JobManager that takes longer is in trouble."""
@@ -62,10 +63,17 @@ class RestClient:
         """JSON of the job graph that was submitted."""
         return self._call("GET", f"/jobs/{_quoted(job)}/graph")
 
-    def submit(self, graph: bytes, *, name: str | None = None, origin: str | None = None) -> JobView:
-        """Start a job from the JSON of a job graph."""
-        given = {"name": name, "from": origin}
-        query = urllib.parse.urlencode({key: value for key, value in given.items() if value})
+    def submit(
+        self,
+        graph: bytes,
+        *,
+        name: str | None = None,
+        origin: str | None = None,
+        restore: Sequence[tuple[str, str]] = (),
+    ) -> JobView:
+        """Start a job from the JSON of a job graph. `restore`: what is allowed on the way from `origin`."""
+        given = [("name", name), ("from", origin), *restore]
+        query = urllib.parse.urlencode([(key, value) for key, value in given if value])
         return self._post(f"/jobs?{query}" if query else "/jobs", graph, seconds=_SUBMIT_SECONDS)
 
     def cancel(self, job: str) -> JobView:
@@ -75,6 +83,17 @@ class RestClient:
     def stop(self, job: str) -> JobView:
         """End it with a checkpoint to go on from."""
         return self._post(f"/jobs/{_quoted(job)}/stop")
+
+    def savepoints(self, job: str) -> list[SavepointView]:
+        """Of one job, those that this JobManager was asked for."""
+        return self._get(f"/jobs/{_quoted(job)}/savepoints", list[SavepointView])
+
+    def take_savepoint(self, job: str, *, folder: str | None = None, stop: bool = False) -> SavepointView:
+        """Begin to take one below `folder`; with `stop` the job ends with it."""
+        given = {"to": folder, "stop": "true" if stop else None}
+        query = urllib.parse.urlencode({key: value for key, value in given.items() if value})
+        data = self._call("POST", f"/jobs/{_quoted(job)}/savepoints?{query}", b"")
+        return msgspec.json.decode(data, type=SavepointView)
 
     def checkpoint(self, job: str) -> JobView:
         """Take a checkpoint now."""

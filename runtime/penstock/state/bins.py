@@ -6,18 +6,23 @@ result is (two functions of the operator), nor when a bin is due.
 Frames are immutable and only ever replaced, so a snapshot is a copy of references. Rows are kept as they came and
 are folded late: grouping many rows once costs less than grouping few rows often, and inside one bin the group is the
 key alone. Partial results are merged early only where folding made them much fewer than their rows; with as many
-keys as rows, merging would only move them.
+keys as rows, merging would only move them. Then rows are kept for longer before they are grouped again, and a snapshot
+takes them row by row, where there is a way to (`lift`).
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from penstock.model.frames import gathered, stacked
+
 Fold = Callable[[Sequence[pl.DataFrame]], list[pl.DataFrame]]
 """Makes partial results of several groups of rows at once, one frame for each."""
+
+Lift = Callable[[pl.DataFrame], pl.DataFrame]
 
 FOLD_ROWS = 512 * 1024
 """Rows of a bin that are grouped at once; below, the cost per row grows (measured: 1.6x at half of it)."""
@@ -26,6 +31,8 @@ FOLD_FRAMES = 1024
 """Small batches fold sooner: a frame costs memory and time even when it has one row."""
 
 _SHRANK = 0.7
+_SPARSE_FOLD_RATIO = 8
+"""Where folding hardly shrinks rows it is tried again with so many more of them."""
 
 _MERGE_FRAMES = 64
 _MERGE_ROWS = 64 * 1024
@@ -52,7 +59,7 @@ def cut(
         numbers = np.floor_divide(times - offset, size)
         # NumPy's stable sort of 16 bit integers is a radix sort.
         order = np.argsort((numbers - first).astype(np.uint16) if last - first < 65_536 else numbers, kind="stable")
-        frame, numbers = frame[order], numbers[order]
+        frame, numbers = gathered(frame, order), numbers[order]
         rows = np.concatenate([[0], np.flatnonzero(numbers[1:] != numbers[:-1]) + 1])
         starts = numbers[rows] * size + offset
     lengths = np.diff(rows, append=frame.height)
@@ -68,6 +75,8 @@ class _Bin:
     rows: list[pl.DataFrame] = field(default_factory=list)
     row_count: int = 0
     partials: list[pl.DataFrame] = field(default_factory=list)
+    repeats: bool = False
+    """A key may come twice within one of the frames of partial results."""
 
     @property
     def height(self) -> int:
@@ -75,15 +84,20 @@ class _Bin:
 
     @property
     def settled(self) -> bool:
-        """One frame of partial results is all there is."""
-        return not self.rows and len(self.partials) == 1
+        """One frame of partial results is all there is, with each key once."""
+        return not self.rows and len(self.partials) == 1 and not self.repeats
 
 
 class Bins:
-    """Time bins by their start. `fold` makes partial results of rows, `merge` fewer of several."""
+    """Time bins by their start. `fold` makes partial results of rows, `merge` fewer of several.
 
-    def __init__(self, fold: Fold, merge: Fold, *, fold_rows: int = FOLD_ROWS) -> None:
-        self._fold, self._merge, self._fold_rows = fold, merge, fold_rows
+    `lift` makes a partial result of each row, cheaper.
+    """
+
+    def __init__(self, fold: Fold, merge: Fold, *, lift: Lift | None = None, fold_rows: int = FOLD_ROWS) -> None:
+        self._fold, self._merge, self._lift, self._fold_rows = fold, merge, lift, fold_rows
+        self._sparse = False
+        """The last fold left about as many partial results as there were rows."""
         self._bins: dict[int, _Bin] = {}
         self._rows = 0
 
@@ -108,12 +122,15 @@ class Bins:
         held.rows.append(frame)
         held.row_count += frame.height
         self._rows += frame.height
-        if held.row_count >= self._fold_rows or len(held.rows) >= FOLD_FRAMES:
+        enough = self._fold_rows * (_SPARSE_FOLD_RATIO if self._sparse else 1)
+        if held.row_count >= enough or len(held.rows) >= FOLD_FRAMES:
             self._fold_rows_of(held)
 
     def add_partial(self, start: int, partial: pl.DataFrame) -> None:
-        """Take partial results of one bin, as `partial` or a snapshot gave them."""
-        self._bins.setdefault(start, _Bin()).partials.append(partial)
+        """Take partial results of one bin, as `partials` or a snapshot gave them."""
+        held = self._bins.setdefault(start, _Bin())
+        held.partials.append(partial)
+        held.repeats = True
         self._rows += partial.height
 
     def partials(self, starts: Collection[int]) -> list[pl.DataFrame]:
@@ -139,12 +156,18 @@ class Bins:
         The function that is returned gives each bin's partial results. It may be called later and on another
         thread, undisturbed by what happens here in between.
         """
-        frozen = [(start, tuple(held.rows), tuple(held.partials)) for start, held in self._bins.items()]
-        fold, merge = self._fold, self._merge
+        frozen = [
+            (start, _Bin(list(held.rows), held.row_count, list(held.partials), held.repeats))
+            for start, held in self._bins.items()
+        ]
+        fold, merge, lift = self._fold, self._merge, self._lift if self._sparse else None
 
         def partials() -> Iterator[tuple[int, pl.DataFrame]]:
-            for start, rows, folded in frozen:
-                yield start, _reduced([(rows, folded)], fold, merge)[0]
+            for start, held in frozen:
+                if lift is not None and held.rows:
+                    yield start, pl.concat([*held.partials, *map(lift, held.rows)])
+                else:
+                    yield start, _reduced([held], fold, merge)[0]
 
         return partials
 
@@ -155,36 +178,34 @@ class Bins:
     def _settle(self, bins: Sequence[_Bin]) -> None:
         if not bins:
             return
-        reduced = _reduced([(held.rows, held.partials) for held in bins], self._fold, self._merge)
-        for held, whole in zip(bins, reduced, strict=True):
+        for held, whole in zip(bins, _reduced(bins, self._fold, self._merge), strict=True):
             self._rows += whole.height - held.height
-            held.rows, held.row_count, held.partials = [], 0, [whole]
+            held.rows, held.row_count, held.partials, held.repeats = [], 0, [whole], False
 
     def _fold_rows_of(self, held: _Bin) -> None:
         before = held.height
-        (partial,) = self._fold([pl.concat(held.rows)])
+        (partial,) = self._fold([stacked(held.rows)])
         shrank = partial.height < _SHRANK * held.row_count
+        self._sparse = not shrank
         held.rows, held.row_count = [], 0
         held.partials.append(partial)
         newer = sum(partial.height for partial in held.partials[1:])
         if shrank and (len(held.partials) >= _MERGE_FRAMES or newer >= max(held.partials[0].height, _MERGE_ROWS)):
-            held.partials = self._merge([pl.concat(held.partials)])
+            held.partials, held.repeats = self._merge([stacked(held.partials)]), False
         self._rows += held.height - before
 
 
-def _reduced(
-    bins: Iterable[tuple[Iterable[pl.DataFrame], Iterable[pl.DataFrame]]], fold: Fold, merge: Fold
-) -> list[pl.DataFrame]:
+def _reduced(bins: Sequence[_Bin], fold: Fold, merge: Fold) -> list[pl.DataFrame]:
     """Rows and partial results of bins, as one frame of partial results each, older ones before newer ones."""
-    unfolded, folded = zip(*((list(rows), list(partials)) for rows, partials in bins), strict=True)
-    with_rows = [number for number, rows in enumerate(unfolded) if rows]
-    for number, partial in zip(with_rows, _called(fold, [unfolded[number] for number in with_rows]), strict=True):
+    folded = [list(held.partials) for held in bins]
+    with_rows = [number for number, held in enumerate(bins) if held.rows]
+    for number, partial in zip(with_rows, _called(fold, [bins[number].rows for number in with_rows]), strict=True):
         folded[number].append(partial)
-    several = [number for number, partials in enumerate(folded) if len(partials) > 1]
+    several = [number for number, held in enumerate(bins) if held.repeats or len(folded[number]) > 1]
     for number, partial in zip(several, _called(merge, [folded[number] for number in several]), strict=True):
         folded[number][:] = [partial]
     return [partials[0] for partials in folded]
 
 
 def _called(reduce: Fold, groups: Sequence[list[pl.DataFrame]]) -> list[pl.DataFrame]:
-    return reduce([frames[0] if len(frames) == 1 else pl.concat(frames) for frames in groups]) if groups else []
+    return reduce([stacked(frames) for frames in groups]) if groups else []

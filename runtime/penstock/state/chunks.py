@@ -11,6 +11,7 @@ INCREMENTAL_ROWS = 131_072
 """Smaller state is written whole: that costs less than to find out what changed."""
 
 _MOST_CHUNKS = 64
+_MOST_CHANGES = 2
 
 
 class Chunk:
@@ -29,14 +30,22 @@ class ChunkChain:
     def can_grow(self) -> bool:
         """Whether the next chunk may hold changes only.
 
-        All before it must be in the store, and together the changes must be less than the whole: what is restored,
-        and what is written over time, is at most twice the state.
+        All before it must be in the store. What is restored is at most three times the state, and what is written in
+        the long run one and a half times what changes.
         """
         handles = [chunk.handle for chunk in self._chunks]
         sizes = [handle.size for handle in handles if handle is not None]
         if not sizes or len(sizes) < len(handles) or len(sizes) >= _MOST_CHUNKS:
             return False
-        return sum(sizes[1:]) < sizes[0]
+        return sum(sizes[1:]) < _MOST_CHANGES * sizes[0]
+
+    def can_grow_to(self, rows: int) -> bool:
+        """The same, for a state of so many rows whose chunks need not repeat what has not changed."""
+        handles = [chunk.handle for chunk in self._chunks]
+        written = [handle.rows for handle in handles if handle is not None]
+        if not written or len(written) < len(handles) or len(written) >= _MOST_CHUNKS:
+            return False
+        return sum(written) <= 2 * rows
 
     def restart(self) -> tuple[list[Chunk], Chunk]:
         """A whole chunk follows: what is in front of it (nothing), and the new one."""

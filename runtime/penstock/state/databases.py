@@ -4,7 +4,7 @@ A row under a key that no group has says which types keys and values were writte
 read them without the program, and a program that declares other types gets its rows converted, or a clear refusal.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import polars as pl
@@ -13,8 +13,10 @@ from penstock.model import schemas
 from penstock.model.errors import UserError
 from penstock.state.key_groups import KEY_GROUP
 from penstock.state.keys import KeyCodec
-from penstock.state.rocks import Database
+from penstock.state.rocks import Database, LinkedFiles, LinkedRows
 from penstock.state.rows import KeyBytes, ValueBytes, group_prefix
+from penstock.state.stored_timers import Timer, stored_timers
+from penstock.state.timers import Timers, timer_table
 from penstock.state.values import ValueTable, own_name
 
 _ABOUT = b"\xff\xff\xffabout"
@@ -33,16 +35,18 @@ class About(msgspec.Struct, frozen=True):
 
     keys: tuple[str, ...]
     states: dict[str, AboutState]
+    timers: tuple[str, ...] = ()
+    """Kinds of timers that have rows."""
 
 
-def describe(database: Database, tables: Sequence[ValueTable], keys: KeyCodec) -> None:
+def describe(database: Database, tables: Sequence[ValueTable], timers: Sequence[str], keys: KeyCodec) -> None:
     """Write how rows are written now; before each snapshot, since key types are known late."""
     states = {t.name: AboutState(schemas.type_to_text(t.kind.dtype), t.ttl is not None) for t in tables}
-    about = About(tuple(schemas.type_to_text(dtype) for dtype in keys.types), states)
+    about = About(tuple(schemas.type_to_text(dtype) for dtype in keys.types), states, tuple(timers))
     database.write(iter([(_ABOUT, msgspec.json.encode(about))]))
 
 
-def read_about(database: Database) -> About | None:
+def read_about(database: Database | LinkedRows) -> About | None:
     """What `describe` wrote last; None when nothing was ever written."""
     (found,) = database.get([_ABOUT])
     return None if found is None else msgspec.json.decode(found, type=About)
@@ -83,8 +87,41 @@ def adopt(database: Database, tables: Sequence[ValueTable], keys: KeyCodec, grou
             table.restore(frame)
 
 
+def adopt_timers(database: Database, timers: Mapping[str, Timers], keys: KeyCodec, groups: range) -> None:
+    """Timers that are not in a database get those that are. After `adopt`, which knows what keys are."""
+    about = read_about(database)
+    for name in about.timers if about is not None and about.keys else ():
+        if not timers[name].is_stored:
+            for some in stored_timers(database, name, keys, groups, groups.stop):
+                timers[name].set_many(*zip(*some, strict=True))
+
+
+def read_linked(
+    linked: LinkedFiles, keys: Sequence[str], max_parallelism: int
+) -> Iterator[tuple[str, Iterator[pl.DataFrame]]]:
+    """All states in linked files, each as tables in the order of their key groups, while the next is not asked for."""
+    rows = LinkedRows(linked)
+    try:
+        about, codec = read_about(rows), KeyCodec(keys)
+        if about is None or not about.keys:
+            return
+        codec.learn([schemas.type_from_text(text) for text in about.keys])
+        groups = range(linked.groups.start, min(linked.groups.stop, max_parallelism))
+        for name, state in about.states.items():
+            yield name, scan_state(rows, name, state, codec, groups)
+        for name in about.timers:
+            parts = stored_timers(rows, name, codec, groups, max_parallelism)
+            yield name, (_timer_table(some, codec, max_parallelism) for some in parts)
+    finally:
+        rows.close()
+
+
+def _timer_table(timers: Sequence[Timer], keys: KeyCodec, max_parallelism: int) -> pl.DataFrame:
+    return timer_table([time for time, _ in timers], [key for _, key in timers], keys, max_parallelism)
+
+
 def scan_state(
-    database: Database, name: str, state: AboutState, keys: KeyCodec, groups: range
+    database: Database | LinkedRows, name: str, state: AboutState, keys: KeyCodec, groups: range
 ) -> Iterator[pl.DataFrame]:
     """The rows of one state as tables: key group, keys, value, expiry."""
     if not keys.types:

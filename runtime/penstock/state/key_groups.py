@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from penstock.model.frames import gathered
 from penstock.state import spark_hash
 
 KEY_GROUP = "key_group"
@@ -44,7 +45,7 @@ def sort_by_group(frame: pl.DataFrame, keys: Sequence[str], max_parallelism: int
     groups = key_groups(frame, keys, max_parallelism)
     # NumPy's stable sort of 8 and 16 bit integers is a radix sort.
     order = np.argsort(groups.astype(np.uint8) if max_parallelism <= 256 else groups, kind="stable")
-    return frame[order].insert_column(0, pl.Series(KEY_GROUP, groups[order]))
+    return gathered(frame, order).insert_column(0, pl.Series(KEY_GROUP, groups[order]))
 
 
 def slice_groups(frame: pl.DataFrame, groups: range) -> pl.DataFrame:

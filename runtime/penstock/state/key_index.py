@@ -60,8 +60,8 @@ class KeyIndex:
         """Take entries of a batch."""
         if not len(hashes):
             return
-        order = np.argsort(hashes, kind="stable")
-        self._runs.append((hashes[order], rows[order]))
+        ordered, order = in_order(hashes)
+        self._runs.append((ordered, rows[order]))
         while len(self._runs) > 1 and len(self._runs[-2][0]) < _RUN_RATIO * len(self._runs[-1][0]):
             later, earlier = self._runs.pop(), self._runs.pop()
             merged = np.concatenate([earlier[0], later[0]])
@@ -73,19 +73,38 @@ class KeyIndex:
         """Pairs (position among `hashes`, row number) of all entries with these hashes, in no order."""
         if not self._runs or not len(hashes):
             return _EMPTY, _EMPTY
-        order = np.argsort(hashes)
-        needles = hashes[order]
+        needles, order = in_order(hashes)
         positions, numbers = [], []
         for run, rows in self._runs:
             first = np.searchsorted(run, needles, "left")
-            counts = np.searchsorted(run, needles, "right") - first
-            hits = np.flatnonzero(counts)
+            hits = np.flatnonzero(run[np.minimum(first, len(run) - 1)] == needles)
             if not len(hits):
                 continue
-            first, counts = first[hits], counts[hits]
+            first = first[hits]
+            following = np.minimum(first + 1, len(run) - 1)
+            if not ((run[following] == needles[hits]) & (following > first)).any():
+                positions.append(order[hits])
+                numbers.append(rows[first])
+                continue
+            counts = np.searchsorted(run, needles[hits], "right") - first
             inside = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
             positions.append(np.repeat(order[hits], counts))
             numbers.append(rows[np.repeat(first, counts) + inside])
         if not positions:
             return _EMPTY, _EMPTY
         return np.concatenate(positions), np.concatenate(numbers)
+
+
+def in_order(numbers: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The numbers sorted, and where each was. Equal ones in no order, unless they are few enough to be packed.
+
+    One sort of numbers that hold value and position takes a tenth of the time of a stable sort of positions.
+    """
+    bits = max(1, (len(numbers) - 1).bit_length())
+    least = int(numbers.min()) if len(numbers) else 0
+    if len(numbers) and (int(numbers.max()) - least).bit_length() + bits < 63:
+        packed = ((numbers - least) << bits) | np.arange(len(numbers))
+        packed.sort()
+        return (packed >> bits) + least, packed & ((1 << bits) - 1)
+    order = np.argsort(numbers)
+    return numbers[order], order

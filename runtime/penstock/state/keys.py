@@ -1,6 +1,6 @@
 """Keys as Python objects: what a per-record function sees, and what its state is found by.
 
-One key column: the value itself; several: a tuple.
+One key column: the value itself; several: a tuple; none: None.
 """
 
 from collections.abc import Sequence
@@ -20,6 +20,8 @@ class KeyCodec:
 
     def __init__(self, names: Sequence[str], *, where: str = "") -> None:
         self.names = tuple(names)
+        self.asked = self.names
+        """What frames call the key columns now: another input of the operator may have other names for them."""
         self._where = where
         self._types: tuple[pl.DataType, ...] = ()
 
@@ -45,7 +47,9 @@ class KeyCodec:
 
     def decode(self, frame: pl.DataFrame) -> list[Any]:
         """The key of each row."""
-        columns = [frame.get_column(name) for name in self.names]
+        if not self.names:
+            return [None] * frame.height
+        columns = [frame.get_column(name) for name in self.asked]
         self.learn([column.dtype for column in columns])
         if len(columns) == 1:
             return to_key_objects(columns[0])
@@ -53,6 +57,8 @@ class KeyCodec:
 
     def encode(self, keys: Sequence[Any]) -> list[pl.Series]:
         """The key columns of these keys."""
+        if not self.names:
+            return []
         if len(self.names) == 1:
             return [to_column(self.names[0], keys, self._types[0])]
         parts = zip(*keys, strict=True) if keys else ((),) * len(self.names)

@@ -42,6 +42,17 @@ class Payload:
         whole = self.whole()
         return (whole if columns is None else whole[list(columns)])[numbers]
 
+    def since(self, number: int, columns: Sequence[str]) -> pl.DataFrame:
+        """These columns of the rows from this number on, in order. There must be some."""
+        frames, end = [], self.height
+        for frame in reversed(self._frames):
+            first = end - frame.height
+            frames.append(frame[list(columns)].slice(max(0, number - first)))
+            if first <= number:
+                break
+            end = first
+        return frames[0] if len(frames) == 1 else pl.concat(frames[::-1])
+
     def whole(self) -> pl.DataFrame:
         """All rows, in the order of their numbers. There must be some."""
         if self._whole is None:

@@ -4,27 +4,34 @@ Reads and writes go to layers of Python objects, as with `state.layers`; a batch
 look-up, and changed rows are written with one write when there are many of them, and at each barrier.
 
     front      rows changed since the last barrier or write, the only layer that is written to
-    frozen     rows changed before a barrier, until the background thread has written them
+    frozen     rows changed before a barrier, until they are written
     cache      rows as they are in the database, in two generations of which the older is dropped as a whole
     database
-Invariant: the slot's own thread writes to the database only while no frozen layer waits for the background thread.
+Invariant: what came after a barrier is not written before all that was frozen at it, and linked (state.links).
+
+Rows that are used again and again should stay in the front, since each return costs a write and, until it is changed
+again, a look-up in several layers: so the front may take as much as the cache.
 """
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import filterfalse, islice
 from typing import Any
 
 from penstock.state.layers import Layer
+from penstock.state.object_sizes import object_bytes
 from penstock.state.rocks import Database
 
 _WRITE_ROWS = 16_384
 """Rows per write: the other thread gets its turn in between."""
 
-_ROW_OVERHEAD = 220
-"""Bytes of a cached row beside its encoded form: two objects and their places in dictionaries."""
+_PLACE_BYTES = 64
+"""Of a row in a dictionary, beside its two objects."""
 
-_DIRTY_SHARE = 4
+_SAMPLE_ROWS = 64
+_FRONT_SHARE = 0.4
+_YOUNG_SHARE = 0.2
+"""Of the budget. An older generation of the cache is a former front or young one, and has what is left."""
 
 Encode = Callable[[Sequence[Any], Sequence[Any]], tuple[list[bytes], list[bytes]]]
 EncodeKeys = Callable[[Sequence[Any]], list[bytes]]
@@ -41,6 +48,7 @@ class RowCache(Layer[Any, Any]):
         self.older: dict[Any, Any] = {}
         self.fetch_one = fetch_one
         self.limit = 1 << 60
+        """Rows that the younger generation may have."""
         self.hits = self.misses = 0
 
     def get(self, key: Any, default: Any = None) -> Any:
@@ -53,14 +61,23 @@ class RowCache(Layer[Any, Any]):
 
     def missing(self, keys: Iterable[Any]) -> list[Any]:
         """Which of these keys have to be fetched. Those of the older generation become young again."""
-        absent = set(keys).difference(self)
-        again = absent.intersection(self.older)
+        absent = list(filterfalse(self.__contains__, keys))
+        again = list(filter(self.older.__contains__, absent))
         self.update(zip(again, map(self.older.__getitem__, again), strict=True))
-        return list(absent - again)
+        return list(filterfalse(self.older.__contains__, absent)) if again else absent
+
+    def take(self, written: Layer[Any, Any]) -> None:
+        """The database has these rows now."""
+        if len(written) > self.limit:
+            self.older = dict(written)
+            self.clear()
+        else:
+            self.update(written)
+        self.update(dict.fromkeys(written.cleared - written.keys()))
 
     def trim(self) -> None:
         """Drop the older generation when the younger one is full."""
-        if len(self) > self.limit // 2:
+        if len(self) > self.limit:
             self.older = dict(self)
             self.clear()
 
@@ -95,7 +112,12 @@ class StoredDict:
         budget: int,
         default: Any = None,
         copy_value: Callable[[Any], Any] | None = None,
+        keeps_written: bool = True,
     ) -> None:
+        """Without `keeps_written`, rows are not at hand any more when they have been written."""
+        self._keeps_written = keeps_written
+        self.folds = 0
+        """How often rows have gone from the layers into the database."""
         self._database, self._encode, self._encode_keys, self._decode = database, encode, encode_keys, decode
         self._default, self._copy_value, self._budget = default, copy_value, budget
         self.cache = RowCache(default, copy_value, self._fetch_one)
@@ -103,16 +125,17 @@ class StoredDict:
         self._frozen: list[Layer[Any, Any]] = []
         self._written: set[int] = set()
         self._views: list[weakref.ref[StoredView]] = []
-        self._row_bytes = float(_ROW_OVERHEAD)
+        self._row_bytes = 4.0 * _PLACE_BYTES
         self._resize()
 
     # ------------------------------------------------------------ rows
 
     def load(self, keys: Iterable[Any]) -> None:
         """Have the rows of these keys at hand, with one look-up for all that are not."""
-        wanted = set(keys).difference(self.front)
+        # Key by key: the difference of a set and a layer would go through all rows of the layer.
+        wanted = set(filterfalse(self.front.__contains__, keys))
         for layer in self._frozen:
-            wanted = wanted.difference(layer)
+            wanted = set(filterfalse(layer.__contains__, wanted))
         missing = self.cache.missing(wanted)
         self.cache.hits += len(wanted) - len(missing)
         if missing:
@@ -129,15 +152,33 @@ class StoredDict:
         there = [row for row in rows if row is not None]
         if not there:
             return [None] * len(keys)
-        self._learn_size(there)
+        values = self._decode(there)
+        self._learn_size(keys, values)
         if len(there) == len(rows):
-            return self._decode(there)
-        values = iter(self._decode(there))
-        return [None if row is None else next(values) for row in rows]
+            return values
+        found = iter(values)
+        return [None if row is None else next(found) for row in rows]
 
     def _fetch_one(self, key: Any) -> Any:
         self.cache.misses += 1
         return self._fetch([key])[0]
+
+    def unwritten_keys(self) -> tuple[set[Any], set[Any]]:
+        """Keys that have changed since the database was last written, and those that are gone since."""
+        changed: set[Any] = set()
+        gone: set[Any] = set()
+        for layer in (*self._frozen, self.front):
+            gone |= layer.cleared
+            changed = (changed - layer.cleared) | layer.keys()
+        return changed, gone - changed
+
+    def is_unwritten(self, key: Any) -> bool:
+        """Whether a key has changed, or gone, since the database was last written."""
+        return any(key in layer or key in layer.cleared for layer in (self.front, *self._frozen))
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Rows of the database."""
+        return self._database.scan(start, end)
 
     # ------------------------------------------------------------ layers
 
@@ -157,10 +198,16 @@ class StoredDict:
             return False
         if self._frozen:
             self._fold(self.unwritten(self._frozen[-1]))
-        if (len(self.front) + len(self.front.cleared)) * self._row_bytes > self._budget / _DIRTY_SHARE:
+        if self.is_full:
             self.write_back()
         self.cache.trim()
         return True
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the rows that were changed since the last barrier or write have to be written."""
+        front = self.front
+        return (len(front) + len(front.cleared)) * self._row_bytes > self._budget * _FRONT_SHARE
 
     def write_back(self) -> None:
         """Write all that has changed. Only while no view is in use."""
@@ -170,9 +217,9 @@ class StoredDict:
     def _fold(self, unwritten: list[Layer[Any, Any]]) -> None:
         for layer in unwritten:
             self.write_layer(layer)
-        for layer in self._frozen:
-            self.cache.update(dict.fromkeys(layer.cleared))
-            self.cache.update(layer)
+        for layer in self._frozen if self._keeps_written else ():
+            self.cache.take(layer)
+        self.folds += 1
         is_front = bool(self._frozen) and self._frozen[-1] is self.front
         self._frozen, self._written = [], set()
         if is_front:
@@ -195,9 +242,9 @@ class StoredDict:
         gone = [key for key in layer.cleared if key not in layer]
         all_keys, all_values = iter(layer.keys()), iter(layer.values())
         while keys := list(islice(all_keys, _WRITE_ROWS)):
-            rows, values = self._encode(keys, list(islice(all_values, _WRITE_ROWS)))
-            self._learn_size(values)
-            self._database.write(zip(rows, values, strict=True))
+            values = list(islice(all_values, _WRITE_ROWS))
+            self._learn_size(keys, values)
+            self._database.write(zip(*self._encode(keys, values), strict=True))
         for start in range(0, len(gone), _WRITE_ROWS):
             self._database.write(iter(()), self._encode_keys(gone[start : start + _WRITE_ROWS]))
         self._written.add(id(layer))
@@ -214,11 +261,14 @@ class StoredDict:
         """What they take, about."""
         return round(self.cached_rows * self._row_bytes)
 
-    def _learn_size(self, rows: Sequence[bytes]) -> None:
-        sample = rows[:64]
-        mean = _ROW_OVERHEAD + 2 * sum(map(len, sample)) / len(sample)
+    def _learn_size(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        mean = _PLACE_BYTES + _mean_bytes(keys[:_SAMPLE_ROWS]) + _mean_bytes(values[:_SAMPLE_ROWS])
         self._row_bytes += (mean - self._row_bytes) / 4
         self._resize()
 
     def _resize(self) -> None:
-        self.cache.limit = int(self._budget * (1 - 1 / _DIRTY_SHARE) / self._row_bytes)
+        self.cache.limit = int(self._budget * _YOUNG_SHARE / self._row_bytes)
+
+
+def _mean_bytes(objects: Sequence[Any]) -> float:
+    return sum(map(object_bytes, objects)) / max(1, len(objects))

@@ -8,12 +8,13 @@ A new row for a key is appended and the slot is pointed at it. When too many row
 gathered and everything is numbered anew.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from penstock.state.frozen_rows import FrozenRows
 from penstock.state.key_index import NULL_HASH, KeyIndex, key_hashes, stands_for_itself
 from penstock.state.payloads import Payload
 
@@ -26,22 +27,30 @@ NEVER = np.iinfo(np.int64).min
 _SPARE_ROWS = 65_536
 """Dead rows that are kept anyway: compacting a small table often costs more than the rows."""
 
+WRITTEN = "__written"
+"""Beside the columns of a row that is written."""
+
 Slots = npt.NDArray[np.int64]
 
 
 class KeyedTable:
     """Rows by key. Frames that are given have each key at most once."""
 
-    def __init__(self, keys: Sequence[str]) -> None:
+    def __init__(self, keys: Sequence[str], *, groups: Sequence[str] | None = None) -> None:
         self.keys = list(keys)
+        self._groups = None if groups is None else list(groups)
+        """Some of the keys, by which rows can be found too."""
         self._clear()
 
     def _clear(self) -> None:
-        self._payload, self._index = Payload(), KeyIndex()
+        self._payload, self._index, self._members = Payload(), KeyIndex(), KeyIndex()
         self._rows = np.empty(1024, np.int64)
         self._written = np.empty(1024, np.int64)
         self._slots = 0
         self._live = 0
+        self._tracked = 0
+        self._removed: list[tuple[Slots, Slots]] | None = None
+        """Slots that were forgotten since rows were tracked, and their last rows; None: nobody has asked to know."""
 
     def __len__(self) -> int:
         return self._live
@@ -65,6 +74,20 @@ class KeyedTable:
         slots[positions] = found
         return slots
 
+    def members(self, groups: pl.DataFrame) -> Slots:
+        """The slots of all rows in these groups, each of which is named once; in the order in which they came."""
+        assert self._groups is not None, "the table has no groups"
+        keys = [groups.get_column(key) for key in self._groups]
+        rows = groups.height if keys else 1
+        hashes = key_hashes(keys, rows=rows)
+        positions, found = self._members.find(hashes)
+        alive = self._rows[found] != NONE
+        positions, found = positions[alive], found[alive]
+        if len(found) and not self._hashes_decide(keys, hashes):
+            same = same_rows(self.rows(found, self._groups), groups[self._groups][positions])
+            found = found[same]
+        return np.sort(found)
+
     def rows(self, slots: Slots, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """The rows of these slots."""
         return self._payload.gather(self._rows[slots], columns)
@@ -84,12 +107,17 @@ class KeyedTable:
             slots[fresh] = self._new_slots(len(fresh))
             keys = [frame.get_column(key) for key in self.keys]
             self._index.add(key_hashes(keys, rows=frame.height)[fresh], slots[fresh])
+            if self._groups is not None:
+                groups = [frame.get_column(key) for key in self._groups]
+                self._members.add(key_hashes(groups, rows=frame.height)[fresh], slots[fresh])
         self._rows[slots] = numbers
         self._written[slots] = written
         self._live += len(fresh)
 
     def remove(self, slots: Slots) -> None:
         """Forget these slots, each of which is there."""
+        if self._removed is not None and len(slots):
+            self._removed.append((slots, self._rows[slots]))
         self._rows[slots] = NONE
         self._live -= len(slots)
 
@@ -109,16 +137,32 @@ class KeyedTable:
         if len(written) > count:
             self.expire(int(np.partition(written, len(written) - count - 1)[len(written) - count - 1]))
 
-    def freeze(self) -> "Callable[[], tuple[pl.DataFrame, npt.NDArray[np.int64]] | None]":
-        """The table as it is now: a function that gives its rows and when they were written; None: there are none.
-
-        It may be called later and on another thread.
-        """
+    def freeze(self) -> FrozenRows | None:
+        """The table as it is now."""
         slots = self._living()
-        if not len(slots):
-            return lambda: None
-        whole, numbers, written = self._payload.whole(), self._rows[slots], self._written[slots]
-        return lambda: (whole[numbers], written)
+        return self._frozen(slots, self._rows[slots]) if len(slots) else None
+
+    def freeze_changes(self) -> FrozenRows | None:
+        """What is otherwise than it was at the last `track`; None: that is not known."""
+        if self._removed is None:
+            return None
+        put = np.flatnonzero(self._rows[: self._slots] >= self._tracked)
+        removed = [slots for slots, _ in self._removed]
+        slots = np.concatenate([*removed, put])
+        rows = np.concatenate([*(rows for _, rows in self._removed), self._rows[put]])
+        return self._frozen(slots, rows, np.arange(len(slots)) < len(slots) - len(put))
+
+    def track(self, on: bool) -> None:
+        """From now on remember what changes, or do not."""
+        self._tracked, self._removed = self._payload.height, [] if on else None
+
+    def take(self, frame: pl.DataFrame) -> None:
+        """Rows that were frozen, here or elsewhere, whose keys are not there."""
+        self.put(frame.drop(WRITTEN), np.full(frame.height, NONE, np.int64), frame.get_column(WRITTEN).to_numpy())
+
+    def _frozen(self, slots: Slots, rows: Slots, gone: npt.NDArray[np.bool_] | None = None) -> FrozenRows:
+        written = pl.Series(WRITTEN, self._written[slots])
+        return FrozenRows(self._payload.whole(), rows, slots, (written,), gone)
 
     def _living(self) -> Slots:
         return np.flatnonzero(self._rows[: self._slots] != NONE)

@@ -19,7 +19,7 @@ from penstock.state.key_groups import sort_by_group
 from penstock.state.keys import KeyCodec
 from penstock.state.layers import LayeredDict, View
 from penstock.state.rocks import Database
-from penstock.state.rows import KeyBytes, ValueBytes
+from penstock.state.rows import KeyBytes, ValueBytes, group_prefix
 from penstock.state.stored import StoredDict, StoredView
 from penstock.state.ttl import TimeToLive
 from penstock.state.value_types import ValueType
@@ -33,6 +33,9 @@ MakeTable = Callable[[], pl.DataFrame | None]
 
 ROW_OVERHEAD = 220
 """Bytes of a row in a dictionary beside its plain form: two objects and their places."""
+
+KEYS_AT_ONCE = 16_384
+"""Keys that are handed out at once when all are asked for."""
 
 SWEEP_KEYS = 1024
 """Keys that are looked at per batch for expiry: below a tenth of what a batch itself costs."""
@@ -121,6 +124,29 @@ class ValueTable:
         keys = self.keys.decode(frame)
         self.prepare(keys)
         return keys
+
+    def held_keys(self, groups: range) -> Iterator[list[Any]]:
+        """All keys of these groups that have a value, in parts; it may have expired.
+
+        Values may change meanwhile. A key that comes or goes on the way may be missed, or be there.
+        """
+        values = self.values
+        if isinstance(values, LayeredDict):
+            yield from [keys for keys, _ in View(values.front).chunks()]
+            return
+        unwritten, gone = values.unwritten_keys()
+        yield list(unwritten)
+        hidden = unwritten | gone
+        for group in groups:
+            prefix = group_prefix(group) + self._key_bytes.state
+            rows = (row for row, _ in values.scan(prefix, prefix + b"\xff"))
+            while some := list(islice(rows, KEYS_AT_ONCE)):
+                yield [key for key in self._key_bytes.decode(some) if key not in hidden]
+
+    def is_alive(self, key: Any) -> bool:
+        """Whether a key has a value that has not expired; asking does not count as use."""
+        entry = self.values.front.peek(key)
+        return entry is not None and (self.ttl is None or entry[1] > self._now())
 
     def get_many(self, frame: pl.DataFrame) -> pl.Series:
         """The values of the keys of `frame`, row by row; the default where there is none."""
@@ -277,6 +303,11 @@ class ValueTable:
     def is_stored(self) -> bool:
         """Whether the rows are in a database."""
         return isinstance(self.values, StoredDict)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether rows in memory have to go to the database."""
+        return isinstance(self.values, StoredDict) and self.values.is_full
 
     def freeze(self) -> StoredView:
         """State in a database as it is now."""

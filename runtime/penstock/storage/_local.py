@@ -17,7 +17,7 @@ from urllib.parse import quote
 from penstock.model.clocks import Clock, SystemClock
 from penstock.model.errors import RetryableError
 from penstock.storage._folders import flush_folder, make_folders
-from penstock.storage._paths import DRAFTS, check_path, check_prefix
+from penstock.storage._paths import DRAFTS, check_folder, check_path, check_prefix
 from penstock.storage._port import ObjectInfo, UnknownResultError
 
 STALE_DRAFT_SECONDS = 3600
@@ -78,6 +78,16 @@ class LocalStore:
         folder = check_prefix(prefix).rpartition("/")[0]
         found = [info for info in self._walk(self._root / folder) if info.path.startswith(prefix)]
         return iter(sorted(found))
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        """Folders right below the prefix, as of now."""
+        folder = self._root / check_folder(prefix)
+        try:
+            names = [entry.name for entry in os.scandir(folder) if entry.name != DRAFTS and entry.is_dir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return iter(())
+        # Folders that hold folders only may be left behind by whoever was killed while it removed them.
+        return iter(sorted(name for name in names if any(self._walk(folder / name))))
 
     def delete(self, path: str) -> None:
         """Remove, if there; folders that become empty go with it."""

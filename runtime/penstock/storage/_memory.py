@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator
 
-from penstock.storage._paths import check_path, check_prefix
+from penstock.storage._paths import check_folder, check_path, check_prefix
 from penstock.storage._port import ObjectInfo
 
 
@@ -52,6 +52,11 @@ class MemoryStore:
         with self._lock:
             found = [ObjectInfo(path, len(data)) for path, data in self._objects.items() if path.startswith(prefix)]
         return iter(sorted(found))
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        """Folders right below the prefix, as of now."""
+        below = [info.path.removeprefix(check_folder(prefix)) for info in self.list(prefix)]
+        return iter(sorted({path.partition("/")[0] for path in below if "/" in path}))
 
     def delete(self, path: str) -> None:
         """Remove, if there."""

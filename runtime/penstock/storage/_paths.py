@@ -19,3 +19,10 @@ def check_prefix(prefix: str) -> str:
     if prefix:
         check_path(prefix.removesuffix("/"))
     return prefix
+
+
+def check_folder(prefix: str) -> str:
+    """The prefix of all objects of a folder, unchanged: empty, or with "/" at its end."""
+    if prefix and not prefix.endswith("/"):
+        raise ValueError(f'not a folder: {prefix!r}; write "folder/"')
+    return check_prefix(prefix)

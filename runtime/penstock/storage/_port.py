@@ -54,6 +54,13 @@ class ObjectStore(Protocol):
         """All objects whose path starts with `prefix`, in order of their paths."""
         ...
 
+    def folders(self, prefix: str) -> Iterator[str]:
+        """Names of the folders right below `prefix` (empty, or with "/" at its end), in order.
+
+        A folder is there as long as an object is in it.
+        """
+        ...
+
     def delete(self, path: str) -> None:
         """Remove; nothing happens when it is not there."""
         ...

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from penstock.storage._paths import check_path, check_prefix
+from penstock.storage._paths import check_folder, check_path, check_prefix
 from penstock.storage._port import ObjectInfo, ObjectStore
 
 
@@ -16,7 +16,8 @@ class Prefixed:
     @property
     def uri(self) -> str:
         """Opens the same folder in another process."""
-        return f"{self._store.uri.removesuffix('/')}/{self._prefix.removesuffix('/')}"
+        place, mark, options = self._store.uri.partition("?")
+        return f"{place.removesuffix('/')}/{self._prefix.removesuffix('/')}{mark}{options}"
 
     def create(self, path: str, data: bytes) -> bool:
         """Write once; see the port."""
@@ -39,6 +40,10 @@ class Prefixed:
         cut = len(self._prefix)
         for found in self._store.list(self._prefix + check_prefix(prefix)):
             yield ObjectInfo(found.path[cut:], found.size)
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        """Folders right below the prefix; names are the same from here."""
+        return self._store.folders(self._prefix + check_folder(prefix))
 
     def delete(self, path: str) -> None:
         """Remove, if there."""

@@ -6,6 +6,7 @@ those that hang under it, so that what an operator emits because of them is in f
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import polars as pl
 
@@ -17,6 +18,7 @@ from penstock.model.ids import CheckpointId, Uid
 from penstock.model.specs import MAIN_OUTPUT
 from penstock.model.specs import Operator as OperatorDescription
 from penstock.model.tasks import ChainLink
+from penstock.operators import side_by_side
 from penstock.operators.base import Operator, OperatorContext, Snapshot
 
 MakeOperator = Callable[[OperatorDescription, OperatorContext], Operator]
@@ -99,6 +101,7 @@ class Chain:
         make_operator: MakeOperator,
         make_context: Callable[[Uid], OperatorContext],
     ) -> None:
+        self._make_operator = make_operator
         nodes: list[Node] = []
         for link in links:
             context = make_context(link.operator.uid)
@@ -112,7 +115,10 @@ class Chain:
         self.nodes = tuple(self.head.walk())
         self._by_uid = {node.description.uid: node for node in self.nodes}
         self.gates = tuple(gate for node in self.nodes for readers in node.outputs.values() for gate in readers.gates)
-        # Asked at every turn, and most operators have nothing to say.
+        self._find_askable()
+
+    def _find_askable(self) -> None:
+        """Operators are asked at every turn, and most have nothing to say."""
         self._paced = self._overriding("ready_in_us")
         self._timed = self._overriding("next_processing_time")
         self._holding = self._overriding("in_flight")
@@ -144,7 +150,11 @@ class Chain:
             if files := restored.files.get(node.description.uid):
                 node.operator.restore_files(files)
             if sections := restored.get(node.description.uid):
-                node.operator.restore(sections)
+                make = partial(self._make_operator, node.description, node.context)
+                node.operator = side_by_side.restored(node.operator, node.description.spec, make, sections)
+        for node in reversed(self.nodes):
+            node.operator.on_restored()
+        self._find_askable()
 
     def barrier(self, barrier: Barrier) -> list[tuple[Uid, Snapshot]]:
         """Cut here: operators empty what must be in front, remember their state, and the barrier goes on."""
@@ -160,10 +170,12 @@ class Chain:
             gate.control(element)
 
     def mark(self, mark: LoopMark) -> None:
-        """Behind all rows of a loop, and only where the loop goes on."""
-        for gate in self.gates:
-            if gate.destination.loop == mark.loop:
-                gate.control(mark)
+        """Behind all rows of a loop, and only where it goes on; dirty when rows went there, or may yet go, unasked."""
+        leading = [gate for gate in self.gates if gate.destination.loop == mark.loop]
+        owes_rows = self.in_flight or self.next_processing_time() is not None
+        dirty = mark.dirty or owes_rows or any(gate.carried_rows for gate in leading)
+        for gate in leading:
+            gate.mark(LoopMark(mark.loop, mark.round, dirty))
 
     def end(self) -> None:
         """All input has ended and the last watermark is through."""

@@ -1,10 +1,14 @@
 """When a loop is over: its input has ended, and no row is under way in it.
 
-Heads find out together, in rounds. In each, every head sends a mark behind all its rows; a task of the loop passes it
-on when it has come on all channels of the loop; the tails send it to every head. A mark is dirty when a head, or a
-task with rows from outside or with timers, has seen or may yet see a row since the mark before. So in a round that
-comes back clean no row was fed back anywhere between two marks, and what was in front of the first of them is gone:
-the loop is empty. All heads get the same answer, and end in the same round.
+Heads find out together, in rounds. In each, every head whose input has ended sends a mark; a task of the loop passes
+it on when it has come on all channels of the loop; the tails send it to every head, and when all have come, the next
+round may begin. A mark is dirty when a task on its way has sent a row on inside the loop since the mark before, or
+may yet do so without being given one: it has timers or calls under way, or an input from outside that has not ended.
+
+A clean round means that the loop is empty. Take the moments at which the tasks sent their marks of that round. No row
+was on its way from a task's past to another's future: in front of a mark a channel has been read, and the tails had
+sent nothing behind the mark of the round before, which the heads had read. And no task could make a row of nothing.
+All heads get the same marks, so all end in the same round.
 
 Nothing of this is part of a snapshot: after a restore the rounds begin anew.
 """
@@ -23,11 +27,10 @@ _LONGEST_PAUSE = 0.05
 class HeadRounds:
     """The rounds of one subtask of a loop's head."""
 
-    def __init__(self, loop: Uid, feedback: Iterable[ReceiveChannel]) -> None:
+    def __init__(self, loop: Uid, feedback: Iterable[ChannelId]) -> None:
         self._loop = loop
-        self._channels = tuple(feedback)
+        self._channels = frozenset(feedback)
         self._round = 0
-        self._dirty = True
         self._under_way = False
         self._arrived: dict[int, dict[ChannelId, bool]] = {}
         """By round and channel: whether the mark was dirty. Other heads may be a round ahead of this one."""
@@ -35,24 +38,22 @@ class HeadRounds:
         self._not_before = 0.0
 
     def on_rows(self) -> None:
-        """Rows were fed back."""
-        self._dirty = True
+        """Rows were fed back: something is going on here."""
         self._pause = self._not_before = 0.0
 
     def next_mark(self, now: float) -> LoopMark | None:
         """The mark to send, once input has ended here and no round is under way."""
-        if self._under_way or any(self._channels) or now < self._not_before:
+        if self._under_way or now < self._not_before:
             return None
         self._round += 1
-        mark = LoopMark(self._loop, self._round, self._dirty)
-        self._dirty, self._under_way = False, True
-        return mark
+        self._under_way = True
+        return LoopMark(self._loop, self._round, dirty=False)
 
     def on_mark(self, channel: ChannelId, mark: LoopMark, now: float) -> bool:
         """A mark has come round. True when it was the last one of its round, and none was dirty: the loop is over."""
         arrived = self._arrived.setdefault(mark.round, {})
         arrived[channel] = mark.dirty
-        if len(arrived) < len(self._channels):
+        if arrived.keys() != self._channels:
             return False
         del self._arrived[mark.round]
         self._under_way = False
@@ -71,16 +72,13 @@ class PassingMarks:
     def __init__(self, inputs: Sequence[ReceiveChannel]) -> None:
         self._inside = frozenset(channel.id for channel in inputs if channel.loop is not None)
         self._outside = tuple(channel for channel in inputs if channel.loop is None)
-        self._outside_open = bool(self._outside)
-        """Rows may have come from outside since the last mark."""
-        self._arrived: dict[ChannelId, LoopMark] = {}
+        self._arrived: dict[ChannelId, bool] = {}
 
-    def on_mark(self, channel: ChannelId, mark: LoopMark, *, owes_rows: bool) -> LoopMark | None:
+    def on_mark(self, channel: ChannelId, mark: LoopMark) -> LoopMark | None:
         """Returns the mark to pass on, when it has come on all channels of the loop."""
-        self._arrived[channel] = mark
-        if len(self._arrived) < len(self._inside):
+        self._arrived[channel] = mark.dirty
+        if self._arrived.keys() != self._inside:
             return None
-        dirty = owes_rows or self._outside_open or any(each.dirty for each in self._arrived.values())
+        dirty = any(self._arrived.values()) or any(not each.ended for each in self._outside)
         self._arrived = {}
-        self._outside_open = any(not each.ended for each in self._outside)
         return LoopMark(mark.loop, mark.round, dirty)

@@ -24,13 +24,15 @@ from penstock.model.clocks import Clock
 from penstock.model.counters import OperatorMetrics
 from penstock.model.elements import Barrier, Element
 from penstock.model.errors import FatalJobError, PenstockError, UserError
-from penstock.model.handles import StateHandle
+from penstock.model.handles import SectionHandle, StateHandle
 from penstock.model.ids import Attempt, ChannelId, CheckpointId, JobId, SlotId, SubtaskId, Uid
 from penstock.model.specs import Broadcast, Hash
 from penstock.operators.base import Coroutines, OperatorContext
+from penstock.savepoints.writing import write_tables
 from penstock.state.key_groups import group_range
 from penstock.storage import ObjectStore
 from penstock.taskmanager import in_flight
+from penstock.taskmanager.aligning import SourceAlignment
 from penstock.taskmanager.chain import Chain, MakeOperator
 from penstock.taskmanager.in_flight import Snapshots
 from penstock.taskmanager.ports import Background
@@ -40,8 +42,12 @@ from penstock.taskmanager.task import Outcome, RunningTask
 STEPS_PER_TURN = 8
 """Elements that one task handles before the next gets its turn and frames are read."""
 
+LONGEST_TURN_SECONDS = 0.1
+"""After which it handles no further one: a function that takes long is slow, not stuck."""
+
 Report = Callable[[messages.FromSlot], None]
 Restored = dict[SubtaskId, state_objects.Restored]
+Tables = tuple[SectionHandle, ...]
 
 
 class Slot:
@@ -71,6 +77,7 @@ class Slot:
         self._deployment: tasks.Deployment | None = None
         self._store: ObjectStore | None = None
         self._tasks: list[RunningTask] = []
+        self._alignment = SourceAlignment(())
         self._send: dict[ChannelId, SendChannel] = {}
         self._receive: dict[ChannelId, tuple[ReceiveChannel, wire.ElementCodec, SlotId]] = {}
         self._outgoing: dict[str, Link] = {}
@@ -90,8 +97,8 @@ class Slot:
         if self.failed or current is None or (message.job, message.attempt) != (current.job, current.attempt):
             return
         match message:
-            case messages.Trigger(checkpoint=checkpoint, kind=kind, overtakes=overtakes):
-                barrier = Barrier(checkpoint, kind, overtakes)
+            case messages.Trigger(checkpoint=checkpoint, kind=kind, overtakes=overtakes, savepoint=savepoint):
+                barrier = Barrier(checkpoint, kind, overtakes, savepoint)
                 for task in self._tasks:
                     if task.is_source:
                         self._guarded(partial(task.inject, barrier), task)
@@ -111,6 +118,8 @@ class Slot:
             case messages.Abort(checkpoint=checkpoint):
                 for task in self._tasks:
                     task.abort(checkpoint)
+            case messages.Align(others=others):
+                self._alignment.hear(others)
 
     # ------------------------------------------------------------ the turn
 
@@ -119,6 +128,7 @@ class Slot:
         if self.failed:
             return None
         worked, waits = False, list[float]()
+        self._alignment.settle()
         for task in self._tasks:
             now = self._clock.monotonic()
             outcome = self._turn(task, now)
@@ -131,6 +141,8 @@ class Slot:
             worked = channel.pump() or worked
         for task in self._tasks:
             task.settle()
+        if (until_said := self._say_reached()) is not None:
+            waits.append(until_said)
         return 0.0 if worked else min(waits, default=None)
 
     def _turn(self, task: RunningTask, now: float) -> Outcome | None:
@@ -138,11 +150,12 @@ class Slot:
         try:
             task.overtake()
             task.on_processing_time()
+            end = now + LONGEST_TURN_SECONDS
             for _ in range(STEPS_PER_TURN):
                 outcome = task.step(now)
-                if outcome is not Outcome.WORKED:
-                    break
                 now = self._clock.monotonic()
+                if outcome is not Outcome.WORKED or now > end:
+                    break
         except Exception as error:
             self._fail(error, task.subtask)
             return None
@@ -200,7 +213,7 @@ class Slot:
                     chain,
                     [self._receive[channel.channel][0] for channel in task.inputs],
                     clock=self._clock,
-                    max_rows=deployment.settings.exchange.batch_rows,
+                    max_rows=max(deployment.settings.exchange.batch_rows, deployment.settings.source.batch_rows),
                     hurry_bytes=deployment.settings.exchange.channel_bytes,
                     on_snapshot=self._take_snapshot,
                     on_ended=self._on_ended,
@@ -208,6 +221,7 @@ class Slot:
                 )
             )
         self._tasks = running
+        self._alignment = SourceAlignment(zip(deployment.tasks, running, strict=True))
         self._report(messages.Running(job=deployment.job, attempt=deployment.attempt, slot=self.id))
 
     def _make_context(self, deployment: tasks.Deployment, task: tasks.Task, uid: Uid) -> OperatorContext:
@@ -329,10 +343,27 @@ class Slot:
 
         def upload() -> StateHandle:
             sections = [(uid, section) for uid, snapshot in snapshots for section in snapshot()]
-            handle = state_objects.write(store, checkpoint, attempt, subtask, sections)
-            return msgspec.structs.replace(handle, counters=counters)
+            # Tables first: the files of a database are gone when they are in the store.
+            tables = self._write_tables(task, barrier, sections) if barrier.savepoint else ()
+            inline_bytes = deployment.settings.checkpoint.inline_bytes
+            handle = state_objects.write(store, checkpoint, attempt, subtask, sections, inline_bytes=inline_bytes)
+            return msgspec.structs.replace(handle, counters=counters, tables=tables)
 
         self._background.submit(upload, partial(self._acknowledge, deployment.job, attempt, checkpoint, subtask))
+
+    def _write_tables(self, task: RunningTask, barrier: Barrier, sections: state_objects.Sections) -> Tables:
+        assert self._deployment is not None
+        assert self._store is not None
+        return write_tables(
+            self._store,
+            self._open_store(barrier.savepoint),
+            checkpoint=barrier.checkpoint,
+            attempt=self._deployment.attempt,
+            subtask=task.subtask,
+            operators={node.description.uid: node.description.spec for node in task.chain.nodes},
+            sections=sections,
+            max_parallelism=task.chain.head.context.max_parallelism,
+        )
 
     def _acknowledge(
         self,
@@ -396,6 +427,13 @@ class Slot:
         if report := self.report():
             self._report(report)
 
+    def _say_reached(self) -> float | None:
+        """Tell how far aligned sources are, when it is time; seconds until the next time."""
+        now, current = self._clock.monotonic(), self._deployment
+        if current is not None and (times := self._alignment.say(now)):
+            self._report(messages.Reached(job=current.job, attempt=current.attempt, slot=self.id, times=times))
+        return self._alignment.wait(now)
+
     def report(self) -> messages.SlotReport | None:
         """How far the tasks are; None before a deployment. Safe from another thread."""
         if self._deployment is None:
@@ -445,4 +483,5 @@ def _is_writable(link: Link) -> bool:
 def _explain(error: Exception) -> str:
     if isinstance(error, PenstockError):
         return error.render()
-    return "".join(traceback.format_exception(error)).rstrip()
+    # Many readers show the first line alone.
+    return "".join([*traceback.format_exception_only(error), *traceback.format_exception(error)]).rstrip()

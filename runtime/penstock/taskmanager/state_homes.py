@@ -13,6 +13,6 @@ def state_home(deployment: Deployment, subtask: SubtaskId, uid: Uid, folder: Pat
     """The place of one operator's state, and its share of the slot's memory."""
     settings = deployment.settings.state
     operators = [link.operator for task in deployment.tasks for link in task.chain]
-    sharing = sum(isinstance(operator.spec, specs.Process) for operator in operators)
+    sharing = sum(isinstance(operator.spec, specs.Process | specs.CoProcess | specs.BuiltIn) for operator in operators)
     place = None if folder is None else folder / f"{safe_name(uid)}-{subtask.index}"
     return StateHome(settings.backend, place, settings.memory_budget // max(1, sharing))

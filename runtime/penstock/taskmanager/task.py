@@ -8,7 +8,7 @@ barrier that overtakes is handled as soon as it is there, even when outputs are 
 
 import enum
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 
 import msgspec
 
@@ -20,6 +20,7 @@ from penstock.model.elements import Barrier, BarrierKind, Batch, EndOfInput, Idl
 from penstock.model.errors import UserError
 from penstock.model.ids import ChannelId, CheckpointId, SubtaskId
 from penstock.model.messages import TaskMetrics
+from penstock.operators.batch_sizes import BatchSize
 from penstock.operators.sources import SourceOperator
 from penstock.operators.valve import Valve, ValveChange
 from penstock.taskmanager.chain import Chain
@@ -27,6 +28,14 @@ from penstock.taskmanager.in_flight import Cut, Snapshots, Waiting
 from penstock.taskmanager.loops import HeadRounds, PassingMarks
 
 TakeSnapshot = Callable[["RunningTask", Barrier, Snapshots, tuple[OperatorMetrics, ...]], None]
+
+
+_BATCH_SECONDS = 0.1
+"""What a batch may take: barriers and timers wait for it. Kernels need a fraction of it for the largest batch, so that
+they keep it on a busy machine too."""
+
+_FIRST_ROWS = 1024
+"""Nothing is known of a function before its first batch; one that needs a millisecond per row is held up for one."""
 
 
 class Outcome(enum.Enum):
@@ -61,14 +70,15 @@ class RunningTask:
         """All input has ended; rows may be on their way yet."""
         self._after_rows: list[Callable[[], None]] = []
         self._inputs = tuple(inputs)
-        self._clock, self._max_rows, self._hurry_bytes = clock, max_rows, hurry_bytes
+        self._clock, self._hurry_bytes = clock, hurry_bytes
         self._on_snapshot, self._on_ended = on_snapshot, on_ended
         self._feedback = tuple(channel for channel in inputs if channel.feedback)
         forward = [channel for channel in inputs if not channel.feedback]
-        self._aligner = Aligner(channel.id for channel in forward)
+        feedback = [channel.id for channel in self._feedback]
+        self._aligner = Aligner((channel.id for channel in forward), feedback=feedback)
         timeless = chain.head.operator.timeless_ports
         self._valve: Valve[ChannelId] = Valve(channel.id for channel in forward if channel.port not in timeless)
-        self._rounds = HeadRounds(chain.head.description.uid, self._feedback) if self._feedback else None
+        self._rounds = HeadRounds(chain.head.description.uid, feedback) if feedback else None
         self._marks = PassingMarks(self._inputs)
         self._restored = deque(restored)
         self._cut: Cut | None = None
@@ -79,6 +89,10 @@ class RunningTask:
         self._last_barrier = CheckpointId(0)
         self._watermark = MIN_WATERMARK
         self._source = chain.head.operator if isinstance(chain.head.operator, SourceOperator) else None
+        most = self._source.most_rows if self._source is not None else max_rows
+        self._batch = BatchSize(most, target=_BATCH_SECONDS, first=_FIRST_ROWS)
+        self._last_rows, self._last_seconds = 0, 0.0
+        """The last batch, and what it has taken so far: here, and until outputs had room again."""
         self._source_due = 0.0
         self._held_until = 0.0
         self._busy_seconds = 0.0
@@ -96,12 +110,23 @@ class RunningTask:
             return Outcome.BLOCKED
         if self._blocked_since is not None:
             self._blocked_seconds += now - self._blocked_since
+            self._last_seconds += now - self._blocked_since
             self._blocked_since = None
         worked = self._work(now)
         if worked:
             self._busy_seconds += self._clock.monotonic() - now
             return Outcome.WORKED
         return Outcome.STARVED
+
+    def _batch_rows(self) -> int:
+        """How many rows to take, after what the last ones took."""
+        if self._last_rows:
+            self._batch.measured(self._last_rows, self._last_seconds)
+            self._last_rows, self._last_seconds = 0, 0.0
+        return self._batch.rows
+
+    def _took(self, rows: int, since: float) -> None:
+        self._last_rows, self._last_seconds = rows, self._clock.monotonic() - since
 
     def _work(self, now: float) -> bool:
         if self._restored:
@@ -149,7 +174,9 @@ class RunningTask:
         source = self._source
         if source is None or self._ending or now < self._source_due:
             return False
-        result = source.poll()
+        result = source.poll(self._batch_rows())
+        if result.emitted:
+            self._took(result.rows, now)
         if result.watermark is not None:
             self._advance(result.watermark, through_head=False)
         if result.idle is not None:
@@ -161,13 +188,13 @@ class RunningTask:
         return result.emitted or result.ended
 
     def _take_element(self) -> bool:
+        blocked = self._aligner.blocked
         for channel in self._feedback:
             # A loop that makes many rows works them off before it takes in more.
-            if channel.queued_bytes > self._hurry_bytes:
+            if channel.queued_bytes > self._hurry_bytes and channel.id not in blocked:
                 self._handle(channel)
                 return True
         count = len(self._inputs)
-        blocked = self._aligner.blocked
         for turn in range(count):
             channel = self._inputs[(self._next_input + turn) % count]
             if channel and channel.id not in blocked:
@@ -180,9 +207,11 @@ class RunningTask:
         if channel.feedback:
             self._handle_feedback(channel)
             return
-        match channel.take(self._max_rows):
+        match channel.take(self._batch_rows()):
             case Batch(frame):
+                since = self._clock.monotonic()
                 self.chain.head.receive(frame, channel.port)
+                self._took(frame.height, since)
             case Watermark(time) if channel.id in self._valve:
                 self._apply(self._valve.on_watermark(channel.id, time))
             case Idleness(idle) if channel.id in self._valve:
@@ -190,8 +219,7 @@ class RunningTask:
             case Barrier() as barrier:
                 self._on_barrier(channel, barrier)
             case LoopMark() as mark:
-                owes_rows = self.chain.next_processing_time() is not None
-                passed = self._marks.on_mark(channel.id, mark, owes_rows=owes_rows)
+                passed = self._marks.on_mark(channel.id, mark)
                 if passed is not None:
                     self.chain.mark(passed)
             case EndOfInput():
@@ -206,15 +234,17 @@ class RunningTask:
     @property
     def _looks_for_end(self) -> bool:
         """Only what is in the loop is left."""
-        return self._rounds is not None and not self._open_inputs and not self.ended
+        return self._rounds is not None and not self._open_inputs and not self._ending
 
     def _handle_feedback(self, channel: ReceiveChannel) -> None:
-        """Time, barriers that nobody waits for, and the end have come round from here: they mean nothing."""
+        """Time and the end have come round from here: they mean nothing."""
         assert self._rounds is not None
-        match channel.take(self._max_rows):
+        match channel.take(self._batch_rows()):
             case Batch(frame) if not self.ended:
                 self._rounds.on_rows()
+                since = self._clock.monotonic()
                 self.chain.head.receive(frame, channel.port)
+                self._took(frame.height, since)
             case Batch(frame):
                 raise UserError(
                     "P025",
@@ -223,24 +253,26 @@ class RunningTask:
                     where=f'operator "{self.chain.head.description.uid}"',
                     fix="take that operator out of the loop, or out of the way back",
                 )
+            case Barrier() as barrier:
+                self._on_barrier(channel, barrier)
             case LoopMark() as mark:
                 if self._rounds.on_mark(channel.id, mark, self._clock.monotonic()):
                     self._end()
 
     def _send_mark(self, now: float) -> bool:
-        if not self._looks_for_end or self._rounds is None or self.chain.full:
+        if not self._looks_for_end or self._rounds is None:
             return False
         mark = self._rounds.next_mark(now)
-        if mark is None:
-            return False
-        dirty = mark.dirty or self.chain.next_processing_time() is not None
-        self.chain.mark(msgspec.structs.replace(mark, dirty=dirty))
-        return True
+        if mark is not None:
+            self.chain.mark(mark)
+        return mark is not None
 
     # ------------------------------------------------------------ time and the end
 
     def _apply(self, change: ValveChange) -> None:
-        if change.watermark is not None:
+        # What has been read to its end may still come round: time ends with the loop, not with its input.
+        still_looping = self._rounds is not None and not self._ending
+        if change.watermark is not None and not (still_looping and change.watermark == MAX_WATERMARK):
             self._advance(change.watermark, through_head=True)
         if change.idle is not None:
             self._tell_idleness(change.idle)
@@ -281,6 +313,17 @@ class RunningTask:
         """Barriers start here."""
         return self._source is not None
 
+    @property
+    def awaited_time(self) -> int:
+        """Sources only: how far this one is for those that keep step with it."""
+        return self._source.awaited_time if self._source is not None else MAX_WATERMARK
+
+    def align(self, others: int) -> None:
+        """Sources only: how far the slowest of those is that this one keeps step with."""
+        if self._source is not None and self._source.others != others:
+            self._source.others = others
+            self._source_due = 0.0
+
     def inject(self, barrier: Barrier) -> None:
         """Sources only: the coordinator wants a barrier here and now."""
         if barrier.checkpoint <= self._last_barrier or self._source is None:
@@ -293,6 +336,9 @@ class RunningTask:
     def abort(self, checkpoint: CheckpointId) -> None:
         """The checkpoint was given up: read blocked channels again, and write nothing for it."""
         self._aligner.abort(checkpoint)
+        if self._source is not None and self._last_barrier <= checkpoint:
+            # If it was to be the last one, another may come, or the job goes on.
+            self._source.go_on()
         if self._cut is not None and self._cut.barrier.checkpoint <= checkpoint:
             self._cut.drop()
             self._cut = None
@@ -314,13 +360,12 @@ class RunningTask:
         blocked = self._aligner.blocked if self._aligner.pending == barrier.checkpoint else ()
         if any(channel.in_order and channel.id not in blocked for channel in self._inputs):
             return
-        delivered = self._aligner.overtake(barrier)
-        if delivered is None:
+        missing = self._aligner.overtake(barrier)
+        if missing is None:
             for channel in self._inputs:
                 channel.announced = None
             return
-        passed = [channel for channel in self._inputs if channel.id not in delivered and not channel.feedback]
-        self._begin_cut(msgspec.structs.replace(barrier, overtakes=True), passed)
+        self._begin_cut(msgspec.structs.replace(barrier, overtakes=True), missing)
 
     def settle(self) -> None:
         """Write our part of the checkpoint once it is whole."""
@@ -341,11 +386,11 @@ class RunningTask:
             found.append(Barrier(self._overtaking))
         return max(found, key=lambda barrier: barrier.checkpoint, default=None)
 
-    def _begin_cut(self, barrier: Barrier, passed: Sequence[ReceiveChannel] = ()) -> None:
-        """Snapshot and pass the barrier on. It may not have come on the channels in `passed`, nor round a loop."""
+    def _begin_cut(self, barrier: Barrier, missing: Set[ChannelId] = frozenset()) -> None:
+        """Snapshot and pass the barrier on. It has yet to come on the channels in `missing`."""
         if self._cut is not None:
             self._cut.drop()
-        recording = (*passed, *self._feedback)
+        recording = [channel for channel in self._inputs if channel.id in missing]
         for channel in recording:
             channel.capture(barrier.checkpoint)
         snapshots = self.chain.barrier(barrier)
@@ -357,8 +402,8 @@ class RunningTask:
 
     def _on_barrier(self, channel: ReceiveChannel, barrier: Barrier) -> None:
         match self._aligner.on_barrier(channel.id, barrier):
-            case Aligned(aligned):
-                self._begin_cut(aligned)
+            case Aligned(aligned, missing):
+                self._begin_cut(aligned, missing)
             case Stale(stale, forward=True):
                 self.chain.control(stale)
 
@@ -396,5 +441,6 @@ class RunningTask:
             watermark=self._watermark,
             busy=min(1.0, busy / elapsed),
             backpressured=min(1.0, blocked / elapsed),
+            held=self._source is not None and self._source.held,
             ended=self.ended,
         )

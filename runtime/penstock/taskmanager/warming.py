@@ -9,6 +9,7 @@ import io
 import numpy as np
 import polars as pl
 
+from penstock.model.frames import write_arrow
 from penstock.state.key_groups import key_groups
 
 _ROWS = 1_000
@@ -22,7 +23,7 @@ def warm_up() -> None:
     joined.filter(pl.col("key") > 2).select(pl.col("value").max())
     joined.group_by(["key"]).agg(pl.len().cast(pl.Int64).alias("rows"), pl.col("value").sum())
     joined[np.argsort(key_groups(joined, ["key"], 128), kind="stable")]
-    frame.write_ipc_stream(io.BytesIO(), compat_level=pl.CompatLevel.oldest())
+    write_arrow(frame, io.BytesIO())
     written = io.BytesIO()
     frame.write_parquet(written)
     written.seek(0)

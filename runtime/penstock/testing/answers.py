@@ -69,6 +69,37 @@ def _added_up(visible: "Counter[Row]") -> dict[int, tuple[int, int]]:
     return sums
 
 
+class StandingRows:
+    """Rows (key, start, end, count, ..., change) of a changelog of windows that grow: those left standing are these.
+
+    Bounds come once, and go once; in between the count of their rows only grows. So the order in which changes
+    became visible need not be known.
+    """
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._expected = set(rows)
+
+    def too_much(self, visible: "Counter[Row]", row: Row) -> str | None:
+        """A change that came twice."""
+        return f"change {row} is visible {visible[row]} times" if visible[row] > 1 else None
+
+    def missing(self, visible: "Counter[Row]") -> str | None:
+        """Rows that stand and should not, or the other way round."""
+        bounds = {change: Counter(row[:3] for row in visible if row[-1] == change) for change in ("insert", "delete")}
+        if any(times > 1 for each in bounds.values() for times in each.values()):
+            return "the same window was inserted, or deleted, more than once"
+        newest: dict[Row, Row] = {}
+        for row in sorted(visible, key=lambda row: row[3]):
+            newest[row[:3]] = row[:-1]
+        if missed := newest.keys() ^ bounds["insert"].keys():
+            return f"{len(missed)} windows changed that were never inserted, the first {min(missed)}"
+        standing = {row for window, row in newest.items() if window not in bounds["delete"]}
+        if not (wrong := standing ^ self._expected):
+            return None
+        first = min(wrong)
+        return f"{len(wrong)} rows stand wrongly or are missing, the first {first}: {first in standing} instead"
+
+
 class Together:
     """Several answers, told apart by the number of columns of their rows."""
 

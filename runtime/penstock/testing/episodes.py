@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from penstock.checkpoint import journal, state_objects
 from penstock.model import specs
 from penstock.operators.base import Operator, OperatorContext
-from penstock.operators.factory import make_operator
+from penstock.operators.factory import load_function, make_operator
 from penstock.operators.sinks import SinkOperator
 from penstock.operators.sources import SourceOperator
 from penstock.taskmanager.chain import MakeOperator
@@ -26,6 +26,7 @@ from penstock.testing.endpoints import KIND, SimulatedSink, SimulatedSource, Tar
 from penstock.testing.faults import LAST_STRIKE_US, Fault, Injector, draw_faults
 from penstock.testing.jobs import MAX_PARALLELISM, Job, draw_job
 from penstock.testing.network import Conditions
+from penstock.testing.starving import StarvationWatch
 from penstock.testing.watching import Watcher
 from penstock.testing.world import Exhausted, World
 
@@ -77,7 +78,7 @@ def run_episode(seed: int, *, keep_trace: bool = False) -> Episode:
 
 def _run(world: World) -> Episode:
     watcher = Watcher(world)
-    job = draw_job(world.stream("job"))
+    job = draw_job(world.stream("job"), world.stream("alignment"))
     target = Target(world, watcher, job.answer, world.stream("target"))
     cluster = _draw_cluster(world, watcher, job, _operators(world, watcher, job, target))
     faults = draw_faults(world.stream("plan"))
@@ -123,6 +124,8 @@ def _live(cluster: Cluster, target: Target, job: Job, faults: list[Fault], *, la
     if not world.run(until=lambda: client.accepted or bool(watcher.violations), limit_us=started_us + LIVENESS_US):
         watcher.violation("liveness", "the job was not accepted")
     injector = Injector(cluster, target, faults)
+    if client.accepted:
+        StarvationWatch(client, injector, job.graph.settings.checkpoint)
     if not last_run and job.ending is not None:
         client.end_later(job.ending)
     if not _until_end(client, started_us + SAFETY_US):
@@ -164,7 +167,7 @@ def _operators(world: World, watcher: Watcher, job: Job, target: Target) -> Make
                 first_run = next(iter(watcher.journals)) == context.job
                 given = job.sources[options["name"]]
                 last_run = job.ending is None or not first_run
-                return SourceOperator(spec, SimulatedSource(given, world, last_run=last_run))
+                return SourceOperator(spec, SimulatedSource(given, world, last_run=last_run), load_function)
             case specs.Sink(connector=specs.Connector(kind=kind)) if kind == KIND:
                 return SinkOperator(lambda sink_context: SimulatedSink(target, sink_context))
         return make_operator(description, context)

@@ -19,6 +19,11 @@ PHASES = (
     "collected", "collected", "journaled", "journaled", "answered", "committing", "committing", "ending",
 )  # fmt: skip
 LAST_STRIKE_US = 4_000_000
+AFTERMATH_US = 4_000_000
+"""So long after a fault is over it may still be felt: who is lost has to be missed, who is gone has to start."""
+FELT_AT_ONCE = frozenset({"slot crash", "slot pause", "link broken", "store fails", "store slow", "commits fail"})
+SHORT_AFTERMATH_US = 500_000
+"""For these."""
 UNHEARD_US = 2_500_000
 """Long enough for TaskManagers to turn to another JobManager."""
 
@@ -69,6 +74,8 @@ class Injector:
         self.random = cluster.world.stream("faults")
         self.struck: Counter[str] = Counter()
         self.healed = False
+        self.works_until_us = 0
+        """Until then faults that have struck may be felt."""
         self._waiting = {number: fault for number, fault in enumerate(faults) if fault.phase != "time"}
         self._skipped: Counter[int] = Counter()
         for fault in faults:
@@ -83,6 +90,7 @@ class Injector:
     def heal(self) -> None:
         """No more faults; conditions are good again, and a JobManager that was replaced is gone for good."""
         self.stop()
+        self._feel(AFTERMATH_US)
         self.world.trace("healed")
         self.cluster.calls.conditions.loss = 0.0
         self.cluster.calls.conditions.cut_off.clear()
@@ -96,6 +104,9 @@ class Injector:
     def for_a_while(self, fault: Fault, undo: Callable[[], None]) -> None:
         """End a condition when its time is over."""
         self.world.after(fault.duration_us, f"over: {fault.kind}", lambda: None if self.healed else undo())
+
+    def _feel(self, duration_us: int) -> None:
+        self.works_until_us = max(self.works_until_us, self.world.now_us + duration_us)
 
     def pick_connection(self) -> Connection | None:
         """Any that lives."""
@@ -118,6 +129,8 @@ class Injector:
     def _strike(self, fault: Fault) -> None:
         if not self.healed:
             self.struck[fault.kind] += 1
+            short = fault.kind in FELT_AT_ONCE
+            self._feel(fault.duration_us + (SHORT_AFTERMATH_US if short else AFTERMATH_US))
             _STRIKES[fault.kind](self, fault)
 
 

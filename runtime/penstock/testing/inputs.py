@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from penstock.api import row_types
+from penstock.api.watermarks import Watermark as Strategy
 from penstock.api.windows import Duration
 from penstock.model.durations import parse_duration
 from penstock.model.errors import UserError
@@ -106,7 +107,10 @@ class Input:
     unit: str | None = None
     time: str | None = None
     max_delay: Duration | None = None
+    watermark: Strategy | None = None
     idle_after: Duration | None = None
+    align_within: Duration | None = None
+    align_group: str | None = None
     batch_rows: int | None = None
 
 
@@ -117,18 +121,33 @@ def source(
     unit: str | None = None,
     time: str | None = None,
     max_delay: Duration | None = None,
+    watermark: Strategy | None = None,
     idle_after: Duration | None = None,
+    align_within: Duration | None = None,
+    align_group: str | None = None,
     batch_rows: int | None = None,
 ) -> Input:
     """An input: one list of elements, or several, which are splits that are read side by side.
 
-    `schema`, `event_time`, `unit`, `time`, `max_delay` and `idle_after` are those of `flow.read`. Without
-    `max_delay`, event time advances by `watermark(...)` alone. Rows that are given one by one make batches of up to
-    `batch_rows`; a list of rows or a DataFrame is a batch of its own, cut only if it is longer.
+    What else is named like an option of `flow.read` is just that. Without `max_delay` and `watermark`, event time
+    advances by `watermark(...)` alone. Rows that are given one by one make batches of up to `batch_rows`; a list of
+    rows or a DataFrame is a batch of its own, cut only if it is longer.
     """
     given = tuple((split,) if isinstance(split, pl.DataFrame) else tuple(split) for split in splits)
     columns = None if schema is None else row_types.schema_of(schema, where="source(schema=)")
-    return Input(given, columns, event_time, unit, time, max_delay, idle_after, batch_rows)
+    return Input(
+        given,
+        columns,
+        event_time=event_time,
+        unit=unit,
+        time=time,
+        max_delay=max_delay,
+        watermark=watermark,
+        idle_after=idle_after,
+        align_within=align_within,
+        align_group=align_group,
+        batch_rows=batch_rows,
+    )
 
 
 def as_input(name: str, given: Any) -> Input:

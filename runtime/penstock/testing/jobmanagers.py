@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
@@ -16,7 +15,7 @@ from penstock.jobmanager.shell import Shell
 from penstock.jobmanager.state_dir import GRAPH, StateDir
 from penstock.model.errors import RetryableError
 from penstock.model.ids import JobId
-from penstock.model.views import CheckpointView, ClusterView, JobView
+from penstock.model.views import CheckpointView, ClusterView, JobView, SavepointView
 from penstock.storage import ObjectStore, Prefixed
 from penstock.testing.calls import Calls, Channel, Server
 from penstock.testing.processes import Process, VirtualLoop
@@ -29,12 +28,12 @@ class SimulatedStateDir(StateDir):
     """The state of all jobs, in folders of a store instead of a disk; it outlives the JobManagers that use it."""
 
     def __init__(self, store: FaultyStore) -> None:
-        super().__init__(Path("simulated"))
-        self._store = store
+        super().__init__("simulated")
+        self._faulty = store
 
     def store(self, job: JobId) -> ObjectStore:
         """The folder of the job."""
-        return Prefixed(self._store, job)
+        return Prefixed(self._faulty, job)
 
     def open(self, uri: str) -> ObjectStore:
         """What a slot does with the address that it is given."""
@@ -42,11 +41,11 @@ class SimulatedStateDir(StateDir):
 
     def look(self, job: JobId) -> ObjectStore:
         """The same folder, without faults: for whoever judges."""
-        return Prefixed(self._store.inner, job)
+        return Prefixed(self._faulty.inner, job)
 
     def job_ids(self) -> list[JobId]:
         """Whatever has a graph."""
-        found = (info.path for info in self._store.inner.list(""))
+        found = (info.path for info in self._faulty.inner.list(""))
         return [JobId(path.removesuffix(f"/{GRAPH}")) for path in found if path.endswith(f"/{GRAPH}")]
 
 
@@ -75,6 +74,10 @@ class WatchedCore:
     def checkpoints(self, job: JobId) -> tuple[CheckpointView, ...]:
         """As the core sees them."""
         return tuple(self._core.checkpoints(job))
+
+    def savepoints(self, job: JobId) -> tuple[SavepointView, ...]:
+        """As the core sees them."""
+        return self._core.savepoints(job)
 
 
 class JobManager:

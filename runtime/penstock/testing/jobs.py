@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -17,7 +18,8 @@ from penstock.model.settings import (
 )
 from penstock.testing.answers import Answer, Row
 from penstock.testing.endpoints import SourceInput, SplitInput
-from penstock.testing.programs import PROGRAMS, SCHEMA, SECOND_US, Program
+from penstock.testing.program_inputs import SCHEMA, SECOND_US, Program
+from penstock.testing.programs import PROGRAMS
 from penstock.testing.world import WALL_START_US
 
 SPAN_US = 20 * SECOND_US
@@ -60,12 +62,13 @@ class Job:
     ending: Ending | None
 
 
-def draw_job(rng: random.Random) -> Job:
-    """A job, its parameters and its input."""
+def draw_job(rng: random.Random, alignments: random.Random) -> Job:
+    """A job, its parameters and its input; whether its sources wait for each other has a chance of its own."""
     kind = rng.choice(list(PROGRAMS))
     program = PROGRAMS[kind]
     sources = [_draw_source(rng, f"source-{number}", program) for number in range(program.sources)]
     flow = Flow(f"sim-{kind}", settings=_draw_settings(rng))
+    alignment = _draw_alignment(alignments)
     streams = [
         flow.read(source, time="processing", uid=source.name)
         if program.time == "processing"
@@ -76,6 +79,7 @@ def draw_job(rng: random.Random) -> Job:
             max_delay=MAX_DELAY_US / SECOND_US,
             idle_after=IDLE_AFTER_SECONDS if program.falls_silent else None,
             uid=source.name,
+            **alignment,
         )
         for source in sources
     ]
@@ -93,6 +97,12 @@ def _draw_ending(rng: random.Random, program: Program) -> Ending | None:
         return None
     after_us = rng.randrange(200_000, 4_000_000)
     return Ending(rng.choice(("stop", "stop", "cancel")), after_us, past_silence=program.falls_silent)
+
+
+def _draw_alignment(rng: random.Random) -> dict[str, Any]:
+    """Sources that wait for each other, each for itself, or not at all: the answer is the same."""
+    within = rng.choice((None, None, 3, 10))
+    return {} if within is None else {"align_within": within, "align_group": rng.choice((None, "all"))}
 
 
 def _draw_source(rng: random.Random, name: str, program: Program) -> SourceInput:
@@ -126,8 +136,9 @@ def _draw_settings(rng: random.Random) -> JobSettings:
             timeout_us=rng.choice((150_000, 600_000, 2_000_000)),
             alignment_timeout_us=rng.choice((None, 0, 5_000, 50_000)),
             min_pause_us=rng.choice((0, 20_000)),
-            retained=rng.choice((1, 2, 3)),
+            retained=(retained := rng.choice((1, 2, 3))),
             tolerated_failures=rng.choice((0, 2, 1000)),
+            inline_bytes=4_096 if retained == 2 else 0,
         ),
         restart=RestartSettings(
             first_delay_us=rng.choice((10_000, 100_000)),

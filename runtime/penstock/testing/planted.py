@@ -6,7 +6,7 @@ Each is a context manager that patches one component of this process. Several we
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,7 @@ from penstock.model.errors import PenstockError
 from penstock.model.handles import Redistribution
 from penstock.model.ids import Attempt, ChannelId, CheckpointId, JobId, SlotId
 from penstock.operators.base import Section, Snapshot
-from penstock.operators.keyed_calls import EVENT_TIMERS
+from penstock.operators.function_calls import EVENT_TIMERS
 from penstock.operators.process import ProcessOperator
 from penstock.operators.sinks import SinkOperator
 from penstock.operators.sources import SourceOperator
@@ -37,29 +37,17 @@ from penstock.storage import ObjectStore, UnknownResultError
 from penstock.taskmanager.in_flight import Snapshots
 from penstock.taskmanager.slot import Slot
 from penstock.taskmanager.task import RunningTask
-
-Patch = contextlib.AbstractContextManager[object]
-Plant = Callable[[], Patch]
-
-
-@contextlib.contextmanager
-def patched(owner: Any, name: str, replacement: Any) -> Iterator[None]:
-    """Another attribute for a while."""
-    original = getattr(owner, name)
-    setattr(owner, name, replacement)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
+from penstock.testing.patching import Patch, Plant, patched
+from penstock.testing.planted_in_flight import PLANTED_IN_FLIGHT
 
 
 def skip_alignment() -> Patch:
     """One of several inputs is neither waited for nor held back."""
     make, handle = Aligner.__init__, Aligner.on_barrier
 
-    def init(self: Aligner, channels: Iterable[ChannelId]) -> None:
+    def init(self: Aligner, channels: Iterable[ChannelId], *, feedback: Iterable[ChannelId] = ()) -> None:
         every = list(channels)
-        make(self, every[1:] or every)
+        make(self, every[1:] or every, feedback=feedback)
 
     def on_barrier(self: Aligner, channel: ChannelId, barrier: Barrier) -> Aligned | Blocked | Stale:
         return handle(self, channel, barrier) if channel in self._channels else Stale(barrier, forward=False)
@@ -307,4 +295,5 @@ PLANTED: dict[str, Plant] = {
     "start-from-nothing": start_from_nothing,
     "frames-of-strangers": frames_of_strangers,
     "clock-windows-start-afresh": clock_windows_start_afresh,
+    **PLANTED_IN_FLIGHT,
 }

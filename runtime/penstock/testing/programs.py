@@ -6,47 +6,24 @@ rows alone, not on what arrives when, and a plain recomputation gives it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import narwhals as nw
 import polars as pl
 
-from penstock.api import sliding, tumbling
+from penstock.api import session, sliding, trigger, tumbling
 from penstock.api.aggregates import count, max_, sum_
 from penstock.api.streams import DataStream
 from penstock.operators.contexts import KeyedContext
 from penstock.operators.user_functions import KeyedProcessFunction
 from penstock.operators.user_states import ValueState
-from penstock.testing.answers import Answer, ExactRows, Row, SumsPerKey, Together
+from penstock.testing.answers import Answer, ExactRows, Row, StandingRows, SumsPerKey, Together
 from penstock.testing.endpoints import SinkOutput
+from penstock.testing.function_programs import connected, judged, waiting
+from penstock.testing.program_inputs import SCHEMA, SECOND_US, Input, Program, grouped, window_answer
 
-SECOND_US = 1_000_000
-SCHEMA = pl.Schema({"key": pl.Int64(), "ts": pl.Int64(), "value": pl.Int64(), "name": pl.String()})
-
-Input = tuple[int, int, int, str]
-"""key, ts, value, name."""
-
-Build = Callable[[list[DataStream], list[list[Input]], int], Answer]
-"""From streams, the rows of each and the width of a window in seconds: writes the results, and says what they are."""
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """A program and what its sources are like."""
-
-    build: Build
-    sources: int = 1
-    time: str = "event"
-    falls_silent: bool = False
-    """The source has no end, and one of its splits stops giving rows early: time must go on without it."""
-    grows: bool = False
-    """Splits appear while the job runs."""
-
-    @property
-    def endless(self) -> bool:
-        """Somebody has to end it."""
-        return self.falls_silent or self.grows
+JOINED_FROM = 75
+"""Joined are rows with such values: one in five, or there are too many pairs."""
 
 
 class Sessions(KeyedProcessFunction):
@@ -95,13 +72,13 @@ def doubled(key: int, ts: int, value: int, name: str) -> tuple[int, int, int, st
 def _tumbling(streams: list[DataStream], inputs: list[list[Input]], width: int) -> Answer:
     window = streams[0].key_by("key").window(tumbling(width))
     window.agg(rows=count(), total=sum_("value"), uid="window").write(SinkOutput(), uid="sink")
-    return ExactRows(_window_answer(inputs[0], width, width))
+    return ExactRows(window_answer(inputs[0], width, width))
 
 
 def _sliding(streams: list[DataStream], inputs: list[list[Input]], width: int) -> Answer:
     window = streams[0].filter(nw.col("value") >= 0).key_by("key").window(sliding(2 * width, every=width))
     window.agg(rows=count(), total=sum_("value"), uid="window").write(SinkOutput(), uid="sink")
-    return ExactRows(_window_answer([row for row in inputs[0] if row[2] >= 0], 2 * width, width))
+    return ExactRows(window_answer([row for row in inputs[0] if row[2] >= 0], 2 * width, width))
 
 
 def _union(streams: list[DataStream], inputs: list[list[Input]], width: int) -> Answer:
@@ -112,7 +89,7 @@ def _union(streams: list[DataStream], inputs: list[list[Input]], width: int) -> 
 
     def answer() -> Iterator[Row]:
         rows = inputs[0] + inputs[1]
-        for (name, start), values in _grouped(rows, lambda row: row[3], width, width).items():
+        for (name, start), values in grouped(rows, lambda row: row[3], width, width).items():
             yield name, start, start + width * SECOND_US, len(values), 2 * sum(values), 2 * max(values)
 
     return ExactRows(answer())
@@ -125,7 +102,7 @@ def _process(streams: list[DataStream], inputs: list[list[Input]], width: int) -
     buckets.key_by("key", "end").process(Sessions(), output=output, uid="sessions").write(SinkOutput(), uid="sink")
 
     def answer() -> Iterator[Row]:
-        for (key, start), values in _grouped(inputs[0], lambda row: row[0], width, width).items():
+        for (key, start), values in grouped(inputs[0], lambda row: row[0], width, width).items():
             yield key, start + size, "opened", 0
             yield key, start + size, "sum", sum(values)
             yield key, start + size, "count", len(values)
@@ -195,11 +172,43 @@ def _asynchronous(streams: list[DataStream], inputs: list[list[Input]], width: i
     window = called.key_by("key").window(tumbling(width))
     window.agg(rows=count(), total=sum_("value"), uid="window").write(SinkOutput(), uid="sink")
     doubled_rows = [(key, ts, value * 2, name) for key, ts, value, name in inputs[0]]
-    return ExactRows(_window_answer(doubled_rows, width, width))
+    return ExactRows(window_answer(doubled_rows, width, width))
+
+
+def _sessions(streams: list[DataStream], inputs: list[list[Input]], width: int) -> Answer:
+    """Results of a session are shown while it grows, and taken back when it has other bounds."""
+    window = streams[0].key_by("key").window(session(width / 4)).trigger(trigger.every(width / 2))
+    shown = window.agg(rows=count(), total=sum_("value"), uid="window")
+    shown.as_changelog().write(SinkOutput(), uid="sink")
+    gap = width * SECOND_US // 4
+    opened: dict[int, tuple[int, int, int, int]] = {}
+    standing: list[Row] = []
+    for key, ts, value, _ in sorted(inputs[0]):
+        start, end, rows, total = opened.get(key, (ts, ts, 0, 0))
+        if ts > end:
+            standing.append((key, start, end, rows, total))
+            start, rows, total = ts, 0, 0
+        opened[key] = start, ts + gap, rows + 1, total + value
+    return StandingRows([*standing, *((key, *last) for key, last in opened.items())])
+
+
+def _joined(streams: list[DataStream], inputs: list[list[Input]], width: int) -> Answer:
+    """Windows that overlap: most rows meet in several of them."""
+    left, right = (stream.filter(nw.col("value") >= JOINED_FROM) for stream in streams)
+    pairs = left.join(right, on="key", within=sliding(2 * width, every=width), suffix="_right", uid="join")
+    pairs.select("key", "window_start", "ts", "ts_right").write(SinkOutput(), uid="sink")
+    lefts, rights = (_times([row for row in rows if row[2] >= JOINED_FROM], 2 * width, width) for rows in inputs)
+    return ExactRows(
+        (*window, ts, other) for window, times in lefts.items() for ts in times for other in rights.get(window, ())
+    )
+
+
+def _times(rows: list[Input], width: int, every: int) -> dict[tuple[object, int], list[int]]:
+    return grouped([(key, ts, ts, name) for key, ts, _, name in rows], lambda row: row[0], width, every)
 
 
 PROGRAMS: dict[str, Program] = {
-    "timers": Program(_process),
+    "loop": Program(_loop),
     "tumbling": Program(_tumbling),
     "sliding": Program(_sliding),
     "union": Program(_union, sources=2),
@@ -209,25 +218,9 @@ PROGRAMS: dict[str, Program] = {
     "growing input": Program(_tally, grows=True),
     "two pipelines": Program(_two_pipelines, sources=2),
     "async": Program(_asynchronous),
+    "connect": Program(connected, sources=2),
+    "broadcast": Program(judged, sources=2),
+    "operator state": Program(waiting),
+    "sessions": Program(_sessions),
+    "sliding join": Program(_joined, sources=2),
 }
-
-UNPROVEN: dict[str, Program] = {"loop": Program(_loop)}
-"""Not drawn: after a TaskManager was cut off during a restore, a loop may never notice that it is empty."""
-
-
-def _grouped(
-    rows: list[Input], key: Callable[[Input], object], width: int, every: int
-) -> dict[tuple[object, int], list[int]]:
-    size, slide = width * SECOND_US, every * SECOND_US
-    groups: dict[tuple[object, int], list[int]] = {}
-    for row in rows:
-        start = row[1] // slide * slide
-        while start > row[1] - size:
-            groups.setdefault((key(row), start), []).append(row[2])
-            start -= slide
-    return groups
-
-
-def _window_answer(rows: list[Input], width: int, every: int) -> Iterator[Row]:
-    for (key, start), values in _grouped(rows, lambda row: row[0], width, every).items():
-        yield key, start, start + width * SECOND_US, len(values), sum(values)

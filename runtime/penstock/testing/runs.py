@@ -23,16 +23,23 @@ from penstock.jobmanager.events import (
     JobSubmitted,
     JournalWritten,
     MessageReceived,
+    SavepointWritten,
     Send,
+    StopRequested,
     Tick,
     WakeAt,
+    WriteSavepoint,
 )
 from penstock.jobmanager.timing import Timing
 from penstock.model.errors import PenstockError
 from penstock.model.handles import Manifest
 from penstock.model.ids import JobId, SlotId, TaskManagerId
 from penstock.model.messages import Failed, FromSlot, Register, SlotInfo, SlotReport, ToSlot
-from penstock.storage import MemoryStore
+from penstock.savepoints.checks import RestoreOptions, restore_report
+from penstock.savepoints.completing import Taken, complete
+from penstock.savepoints.manifest import read_manifest
+from penstock.savepoints.restoring import adopt
+from penstock.storage import MemoryStore, ObjectStore
 from penstock.taskmanager.chain import MakeOperator
 from penstock.taskmanager.slot import Slot
 from penstock.testing.coroutines import VirtualCoroutines
@@ -63,9 +70,10 @@ class HostedSlot:
         self._slot = Slot(
             slot,
             clock=process.clock,
+            work_folder=process.world.folder / process.name,
             background=DelayedBackground(process, self._delay_us, self._wake),
             coroutines=VirtualCoroutines(process, self._delay_us, self._wake),
-            open_store=lambda _: run.store,
+            open_store=run.open,
             make_operator=make_operator,
             report=lambda message: self._up.send("", lambda: run.on_report(slot, message)),
         )
@@ -112,6 +120,8 @@ class Leftover:
 
     manifest: Manifest | None
     store: MemoryStore
+    savepoint: ObjectStore | None = None
+    """What the next run starts from instead, with nothing else."""
 
 
 class Run:
@@ -120,7 +130,9 @@ class Run:
     def __init__(
         self, world: World, graph: JobGraph, make_operator: MakeOperator, *, number: int, before: Leftover | None
     ) -> None:
-        self.world, self.store = world, MemoryStore(f"test-{number}")
+        self.world, self.number = world, number
+        self.store = MemoryStore(f"test-{number}")
+        self._savepoints: dict[str, MemoryStore] = {}
         self.manager = Process(world, f"jobmanager-{number}", pid=1)
         self.outcome: journal.Ended | None = None
         self.failure: Failed | None = None
@@ -152,12 +164,22 @@ class Run:
         """As soon as the core is free."""
         self.manager.after(0, "", lambda: self.feed(CheckpointRequested(job=JOB)))
 
-    def end(self) -> Leftover:
-        """Kill everything."""
+    def request_stop(self, savepoint: str) -> None:
+        """With a savepoint, as soon as the core is free."""
+        self.manager.after(0, "", lambda: self.feed(StopRequested(job=JOB, savepoint=savepoint)))
+
+    def open(self, uri: str) -> ObjectStore:
+        """What slots and the core are given addresses of."""
+        if uri == self.store.uri:
+            return self.store
+        return self._savepoints.setdefault(uri, MemoryStore(uri.removeprefix("memory://")))
+
+    def end(self, savepoint: str = "") -> Leftover:
+        """Kill everything. `savepoint`: what the job was stopped with."""
         self.manager.kill("ended")
         for slot in self._slots.values():
             slot.end()
-        return Leftover(self.manifest, self.store)
+        return Leftover(self.manifest, self.store, self._savepoints[savepoint] if savepoint else None)
 
     def feed(self, event: Event) -> None:
         """Let the core decide, and do what it wants."""
@@ -174,6 +196,8 @@ class Run:
                         self._slots[directed.slot].send(directed.message)
                 case AppendJournal(entry=entry):
                     self.manager.after(_MESSAGE_US, "", lambda entry=entry: self._append(entry))  # type: ignore[misc]
+                case WriteSavepoint(taken=taken):
+                    self.manager.after(_MESSAGE_US, "", lambda taken=taken: self._complete(taken))  # type: ignore[misc]
                 case DeleteObjects(paths=paths):
                     for path in paths:
                         self.store.delete(path)
@@ -200,12 +224,22 @@ class Run:
         )
         self.feed(MessageReceived(task_manager=_TASK_MANAGER, message=register))
         initial = before.manifest if before else None
-        if before is not None and initial is not None:
-            for handle in initial.handles:
-                if handle.path and (data := before.store.get(handle.path)) is not None:
-                    self.store.put(handle.path, data)
+        if before is not None and before.savepoint is not None:
+            saved = read_manifest(before.savepoint)
+            report = restore_report(saved, graph, RestoreOptions(allow_foreign=True))
+            groups = graph.max_parallelism
+            initial = self.manifest = adopt(before.savepoint, saved, report, self.store, max_parallelism=groups)
+        elif before is not None and initial is not None:
+            for path in sorted(_objects(initial)):
+                if (data := before.store.get(path)) is not None:
+                    self.store.put(path, data)
         digest = hashlib.sha256(msgspec.json.encode(graph)).hexdigest()
         self.feed(JobSubmitted(job=JOB, graph=graph, graph_sha256=digest, store=self.store.uri, initial=initial))
+
+    def _complete(self, taken: Taken) -> None:
+        assert taken.checkpoint is not None
+        manifest = complete(self.open(taken.uri), taken)
+        self.feed(SavepointWritten(job=JOB, checkpoint=taken.checkpoint, size=manifest.size))
 
     def _append(self, entry: journal.JournalEntry) -> None:
         written = journal.append(self.store, entry)
@@ -218,3 +252,9 @@ class Run:
             case journal.Ended():
                 self.outcome = entry
         self.feed(JournalWritten(job=JOB, entry=entry, sha256=written.sha256))
+
+
+def _objects(manifest: Manifest) -> set[str]:
+    """Everything in the store that a checkpoint needs."""
+    shared = (path for handle in manifest.handles for section in handle.sections for path, _ in section.shared)
+    return {*(handle.path for handle in manifest.handles if handle.path), *shared}

@@ -19,7 +19,7 @@ from penstock.model.clocks import MAX_WATERMARK, MIN_WATERMARK
 from penstock.model.ids import CheckpointId
 from penstock.model.settings import SourceSettings
 from penstock.operators.base import Operator, OperatorContext
-from penstock.operators.factory import make_operator
+from penstock.operators.factory import load_function, make_operator
 from penstock.operators.sinks import SinkOperator
 from penstock.operators.sources import SourceOperator
 from penstock.taskmanager.chain import MakeOperator
@@ -38,12 +38,20 @@ class Director:
     """Knows how far the script is. Readers ask it; whoever runs the job listens to it."""
 
     def __init__(
-        self, *, checkpoint_every: int, crash_after: Sequence[int], parallelisms: Sequence[int], rng: random.Random
+        self,
+        *,
+        checkpoint_every: int,
+        crash_after: Sequence[int],
+        stop_after: Sequence[int] = (),
+        parallelisms: Sequence[int],
+        rng: random.Random,
     ) -> None:
         self.request_checkpoint: Callable[[], None] = lambda: None
         self.request_crash: Callable[[int, int | None], None] = lambda _delay_us, _parallelism: None
         self._checkpoint_every, self._rng = checkpoint_every, rng
+        self.request_stop: Callable[[int | None], None] = lambda _parallelism: None
         self._crash_after, self._parallelisms = list(crash_after), list(parallelisms)
+        self._stop_after = list(stop_after)
         self._batches = self._rows = self._completed = 0
         self._waiting: dict[Place, int] = {}
         self._over: set[Place] = set()
@@ -78,6 +86,10 @@ class Director:
             # Somewhere on the way: rows may be in a channel, in an operator, in a checkpoint that is being taken.
             self._die(self._rng.randrange(10 * STEP_US), None)
 
+        if self._stop_after and self._rows >= self._stop_after[0] and not self._dying:
+            self._stop_after.pop(0)
+            self.request_stop(self._next_parallelism())
+
     def may_pass(self, place: Place, step: Checkpoint | Crash) -> bool:
         """Whether a step that happens once is over."""
         if place in self._over:
@@ -95,9 +107,10 @@ class Director:
 
     def _die(self, delay_us: int, parallelism: int | None) -> None:
         self._dying = True
-        if parallelism is None and self._parallelisms:
-            parallelism = self._parallelisms.pop(0)
-        self.request_crash(delay_us, parallelism)
+        self.request_crash(delay_us, self._next_parallelism() if parallelism is None else parallelism)
+
+    def _next_parallelism(self) -> int | None:
+        return self._parallelisms.pop(0) if self._parallelisms else None
 
 
 # ---------------------------------------------------------------- sources
@@ -323,7 +336,8 @@ def operators(inputs: Mapping[str, ScriptedInput], director: Director, captured:
     def make(description: specs.Operator, context: OperatorContext) -> Operator:
         match description.spec:
             case specs.Source(connector=specs.Connector(kind=kind, options=options)) as spec if kind == KIND:
-                return SourceOperator(spec, ScriptedSource(inputs[options["name"]], spec.event_time, director))
+                source = ScriptedSource(inputs[options["name"]], spec.event_time, director)
+                return SourceOperator(spec, source, load_function)
             case specs.Sink():
                 return CapturingOperator(lambda sink: CapturingSink(captured, sink, context.parallelism))
         return make_operator(description, context)

@@ -10,7 +10,18 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
 from penstock.model.ids import SlotId
-from penstock.model.messages import Abort, Commit, Deploy, FromSlot, Overtake, SlotInfo, SlotReady, ToSlot, Trigger
+from penstock.model.messages import (
+    Abort,
+    Align,
+    Commit,
+    Deploy,
+    FromSlot,
+    Overtake,
+    SlotInfo,
+    SlotReady,
+    ToSlot,
+    Trigger,
+)
 from penstock.storage import ObjectStore
 from penstock.taskmanager.chain import MakeOperator
 from penstock.taskmanager.slot import Slot
@@ -104,6 +115,7 @@ class SlotProcess:
         self.slot = Slot(
             slot,
             clock=process.clock,
+            work_folder=process.world.folder / process.name,
             background=DelayedBackground(process, store_delay_us, self.wake),
             coroutines=VirtualCoroutines(process, store_delay_us, self.wake),
             open_store=open_store,
@@ -191,5 +203,7 @@ def _label(message: ToSlot) -> str:
     match message:
         case Deploy(deployment=deployment):
             return f"gets Deploy attempt={deployment.attempt}"
+        case Align():
+            return ""
         case Trigger() | Overtake() | Commit() | Abort():
             return f"gets {type(message).__name__} checkpoint={message.checkpoint} attempt={message.attempt}"

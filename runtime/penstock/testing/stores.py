@@ -74,6 +74,11 @@ class FaultyStore:
         self._may_fail()
         return self.inner.list(prefix)
 
+    def folders(self, prefix: str) -> Iterator[str]:
+        """List folders."""
+        self._may_fail()
+        return self.inner.folders(prefix)
+
     def delete(self, path: str) -> None:
         """Remove."""
         self._may_fail()

@@ -17,6 +17,8 @@ from penstock.model import schemas, specs
 from penstock.model.counters import OperatorMetrics
 from penstock.model.errors import PenstockError, UserError
 from penstock.model.settings import JobSettings
+from penstock.savepoints.manifest import open_savepoint
+from penstock.storage import MemoryStore
 from penstock.testing.inputs import Input, as_input, columns_of, steps_of
 from penstock.testing.runs import Leftover, Run
 from penstock.testing.scripted import Capture, Captured, Director, ScriptedInput, operators
@@ -124,6 +126,8 @@ def run_stream(
     checkpoint_every: int = 4,
     crash_after: int | Sequence[int] = (),
     restore_parallelism: int | Sequence[int] = (),
+    savepoint_after: int | Sequence[int] = (),
+    start_from: str | None = None,
     settings: JobSettings | None = None,
     seed: int = 0,
     max_steps: int = 2_000_000,
@@ -137,12 +141,15 @@ def run_stream(
     `checkpoint_every`: batches between two checkpoints (0: only where the script says so).
     `crash_after`: rows read since the start, or since the last restore, after which all slots die; several in turn.
     `restore_parallelism`: at which parallelism the job goes on after each of these.
+    `savepoint_after`: the same, but the job is stopped with a savepoint, and goes on from that alone.
+    `start_from`: the folder of a savepoint that the first run starts from, of whatever job.
     `seed`: another one lets messages overtake each other in other ways; the same one repeats the run.
     """
     world = World(seed, max_steps=max_steps)
     director = Director(
         checkpoint_every=checkpoint_every,
         crash_after=_several(crash_after),
+        stop_after=_several(savepoint_after),
         parallelisms=_several(restore_parallelism),
         rng=world.stream("crashes"),
     )
@@ -150,7 +157,7 @@ def run_stream(
     captured = Captured()
     graph = build.graph(parallelism, max_parallelism)
     make = operators(build.scripts, director, captured)
-    before: Leftover | None = None
+    before = Leftover(None, MemoryStore(), open_savepoint(start_from)) if start_from else None
     checkpoints = 0
     try:
         while True:
@@ -159,7 +166,7 @@ def run_stream(
             checkpoints += run.checkpoints
             if crash is None:
                 break
-            before = run.end()
+            before = run.end(crash.savepoint)
             captured.run += 1
             if crash.parallelism is not None:
                 graph = build.graph(crash.parallelism, max_parallelism)
@@ -177,6 +184,8 @@ def run_stream(
 @dataclass(slots=True)
 class _Crash:
     parallelism: int | None
+    savepoint: str = ""
+    """The job was stopped with this one instead."""
 
 
 def _start(
@@ -189,7 +198,14 @@ def _start(
 def _until_end(world: World, run: Run, director: Director) -> _Crash | None:
     """Let the job run until it has ended (None) or crashes."""
     crashes: list[_Crash] = []
+    stops: list[_Crash] = []
     completed = run.checkpoints
+
+    def stop(parallelism: int | None) -> None:
+        stops.append(_Crash(parallelism, f"memory://savepoint-{run.number}"))
+        run.request_stop(stops[0].savepoint)
+
+    director.request_stop = stop
     director.request_checkpoint = run.request_checkpoint
     director.request_crash = lambda delay_us, parallelism: world.after(
         delay_us, "", lambda: crashes.append(_Crash(parallelism))
@@ -210,6 +226,8 @@ def _until_end(world: World, run: Run, director: Director) -> _Crash | None:
         raise StreamFailedError("T003", "the job has not ended, and nothing happens any more")
     if crashes and not run.ended:
         return crashes[0]
+    if stops and run.outcome is not None and run.outcome.outcome == "stopped":
+        return stops[0]
     world.run(until=lambda: False, limit_us=world.now_us + _GRACE_US)
     return None
 
@@ -283,7 +301,7 @@ class _Building:
                 )
         else:
             self._call(flow, names)
-        return flow.plan(parallelism=parallelism, max_parallelism=max_parallelism, settings=self._settings)
+        return flow.plan(parallelism=parallelism, max_parallelism=max_parallelism, settings=_settings(flow.settings))
 
     def _call(self, flow: "_TestedFlow", names: Sequence[str]) -> None:
         wanted = [name for name in names if name != _FLOW]
@@ -337,8 +355,9 @@ class _TestedFlow(Flow):
     def open(self, name: str) -> DataStream:
         """An input as a stream, read as the input says."""
         given = self._inputs[name]
-        script = self._script(name, given, None, tells_time=given.max_delay is None)
-        options = {key: getattr(given, key) for key in ("event_time", "unit", "time", "idle_after", "max_delay")}
+        script = self._script(name, given, None, tells_time=given.max_delay is None and given.watermark is None)
+        names = ("event_time", "unit", "time", "idle_after", "max_delay", "watermark", "align_within", "align_group")
+        options = {key: getattr(given, key) for key in names}
         return super().read(script, uid=name, **{key: each for key, each in options.items() if each is not None})
 
     def _script(self, name: str, given: Input, declared: pl.Schema | None, *, tells_time: bool) -> ScriptedInput:

@@ -117,6 +117,14 @@ class Watcher:
         """That were completed, of all jobs."""
         return sum(len(each.completed) for each in self.journals.values())
 
+    def journal_length(self, job: JobId) -> int:
+        """It grows with all that matters."""
+        return self.journals[job].last_sequence
+
+    def runs(self, job: JobId) -> bool:
+        """All slots of all its regions have said so."""
+        return all(self._runs(job, attempt) for attempt in self.journals[job].in_force.values())
+
     def outcome(self, job: JobId) -> str | None:
         """How it ended, once its journal says so."""
         return self.journals[job].outcome if job in self.journals else None
@@ -259,9 +267,13 @@ class Watcher:
                 self.on_phase("aligning")
         else:
             self.aligning.pop(name, None)
+        if any(task._source is not None and task._source.held for task in tasks):
+            self.world.sometimes("source waited for slower ones")
         for task in tasks:
             if task._cut is not None and task._cut.barrier.overtakes:
                 self.world.sometimes("barrier overtook rows")
+            if task._cut is not None and task._cut.restored:
+                self.world.sometimes("restored rows captured again")
         if self.aligning and any(task.chain.full for task in tasks):
             self.world.sometimes("back-pressure while aligning")
 

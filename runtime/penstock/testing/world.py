@@ -9,8 +9,11 @@ import hashlib
 import heapq
 import itertools
 import random
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 WALL_START_US = 1_800_000_000_000_000
 """Simulations begin at this wall-clock time, in 2027: late enough for any made-up event time."""
@@ -52,6 +55,7 @@ class World:
         self._sequence = itertools.count()
         self._heap: list[tuple[int, int, int, str, Action]] = []
         self._at_close: list[Action] = []
+        self._folder: Path | None = None
         self._hash = hashlib.blake2b(digest_size=16)
 
     def stream(self, name: str) -> random.Random:
@@ -77,6 +81,14 @@ class World:
                 self.trace(label)
             action()
         return True
+
+    @property
+    def folder(self) -> Path:
+        """For files of the processes in it. Real, but nothing in the world depends on where it is."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="penstock-world-"))
+            self.at_close(lambda: shutil.rmtree(self.folder, ignore_errors=True))
+        return self._folder
 
     def at_close(self, action: Action) -> None:
         """Do this when the simulation is over."""

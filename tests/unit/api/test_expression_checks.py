@@ -55,6 +55,29 @@ def test_an_unknown_column_is_named_with_place_columns_and_the_nearest_name(bids
     assert caught.value.fix == 'did you mean "price"?'
 
 
+@pytest.mark.parametrize(
+    ("made", "problem"),
+    [
+        (pl.col("channel") > 5, "cannot compare string with numeric type"),
+        (col("price").str.to_lowercase(), "expected `String`"),
+        (col("price").dt.year(), "`year` operation not supported"),
+        (pl.when(pl.col("price") == "a").then(1), "cannot compare string with numeric type"),
+    ],
+)
+def test_an_expression_that_does_not_fit_the_types_is_refused(bids, made, problem):
+    with pytest.raises(UserError, match=problem) as caught:
+        bids.with_columns(made.alias("made"))
+    assert (caught.value.code, caught.value.where) == ("P020", here(-1))
+    assert "price: Int64" in caught.value.fix
+
+
+def test_functions_in_expressions_are_not_called_when_the_program_is_built(bids):
+    def count(_batch):
+        raise AssertionError("there are no rows yet")
+
+    assert bids.with_columns(n=pl.col("price").map_batches(count, return_dtype=pl.Int64)).schema["n"] == pl.Int64()
+
+
 @pytest.mark.parametrize("verb", ["select", "with_columns", "filter"])
 def test_every_verb_with_expressions_names_the_nearest_column(bids, verb):
     with pytest.raises(UserError, match='did you mean "auction"') as caught:
@@ -101,11 +124,15 @@ def test_a_selection_of_several_columns_becomes_one_expression_each(bids):
     assert doubled.schema == {"price": pl.Int64, "bidder": pl.Int64}
 
 
-def test_named_columns_take_plain_values_and_strings_as_literals(bids):
-    made = bids.with_columns(one=1, text="auction", euro=lit(0.9), big=when(col("price") > 5).then(lit(1)))
-    assert made.schema["text"] == pl.String()
-    assert made.schema["one"] == pl.Int32()
-    assert made.columns[-4:] == ["one", "text", "euro", "big"]
+def test_named_columns_take_plain_values_and_strings_are_columns_as_everywhere(bids):
+    made = bids.with_columns(one=1, item="auction", text=lit("auction"), big=when(col("price") > 5).then(lit(1)))
+    assert (made.schema["one"], made.schema["item"], made.schema["text"]) == (pl.Int32(), pl.Int64(), pl.String())
+    assert made.columns[-4:] == ["one", "item", "text", "big"]
+
+
+def test_a_text_that_is_no_column_says_how_texts_are_written(bids):
+    with pytest.raises(UserError, match=r'(?s)no column "mobile".*lit\("mobile"\)'):
+        bids.with_columns(channel="mobile")
 
 
 def test_an_operator_option_given_as_an_expression_is_a_column(bids):

@@ -86,7 +86,7 @@ def test_a_function_of_the_program_can_be_opened_where_the_file_is_not(program):
     pickled = graph.vertices[0].chain[2].operator.spec.function.pickled
     script = f"import cloudpickle; print(cloudpickle.loads({pickled!r})(21))"
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd="/", capture_output=True, text=True, check=False, timeout=30
+        [sys.executable, "-c", script], cwd="/", capture_output=True, text=True, check=False, timeout=200
     )
     assert done.stdout.strip() == "Row(a=42)", done.stderr
 

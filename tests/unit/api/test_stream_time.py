@@ -85,7 +85,7 @@ def test_a_datetime_column_knows_its_unit(flow, table):
     assert made.schema["window_start"] == pl.Datetime("ms", "UTC")
     made.write(table())
     source = flow.plan().vertices[0].chain[0].operator.spec
-    assert (source.max_delay_us, source.idle_after_us, source.time_kind) == (2_000_000, 10_000_000, "event")
+    assert (source.watermarks.delay_us, source.idle_after_us, source.time_kind) == (2_000_000, 10_000_000, "event")
     with pytest.raises(UserError, match="leave out unit"):
         flow.read(times, event_time="t", unit="us")
 

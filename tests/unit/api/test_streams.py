@@ -140,6 +140,8 @@ def test_rebalance_broadcast_and_key_by_mark_the_next_edge(flow, bids, table):
 
 def test_process_needs_a_key(bids):
     with pytest.raises(UserError, match="state is kept by key"):
+        bids.process(ps.KeyedProcessFunction())
+    with pytest.raises(UserError, match="is not a ProcessFunction"):
         bids.process(object())
 
 
@@ -182,3 +184,15 @@ def test_an_unknown_side_output_is_refused_with_what_there_is(bids):
     with pytest.raises(UserError, match="no side output") as refused:
         bids.side_output("late")
     assert "it has (none)" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("where", "filter"), ("groupBy", "key_by"), ("with_column", "with_columns"), ("print", r"write\(ps.print\(\)\)")],
+)
+def test_who_looks_for_a_verb_of_another_system_is_told_ours(bids, name, meant):
+    with pytest.raises(AttributeError, match=f"a DataStream has no verb {name}; did you mean {meant}"):
+        getattr(bids, name)
+    with pytest.raises(AttributeError, match="a WindowedStream has no verb sum; did you mean agg"):
+        bids.key_by("auction").window(ps.tumbling("1s")).sum("price")
+    assert not hasattr(bids, "nothing_like_it")

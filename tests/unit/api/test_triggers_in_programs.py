@@ -58,6 +58,37 @@ def test_count_windows_and_functions_over_rows():
     assert result.rows("largest") == [(1, 0, 10, 64, 6)]
 
 
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_functions_over_aggregates(parallelism):
+    def told(aggregates, window):
+        assert aggregates.height == 1
+        assert aggregates["window_start"].item() == window.start
+        return pl.DataFrame({"told": [f"{aggregates['n'].item()} of {window.key} until {window.end}"] * window.key[0]})
+
+    def program(bids):
+        window = bids.key_by("auction").window(ps.tumbling("10s"), late_to="late")
+        made = window.apply(told, of={"n": ps.count()}, output={"told": str}, uid="told")
+        counted = bids.window(ps.count_window(2))
+        pairs = counted.apply(lambda rows: rows.select("total"), of={"total": ps.sum("price")}, output={"total": int})
+        return {"told": made, "late": made.side_output("late").select("price"), "pairs": pairs}
+
+    rows = [bid(1, 1), bid(2, 3, auction=2), bid(3, 5), bid(4, 7, auction=0), testing.watermark(12), bid(3, 9)]
+    result = testing.run_stream(program, given(*rows), parallelism=parallelism, crash_after=3)
+    expected = [(1, 0, 10, "2 of (1,) until 10"), *[(2, 0, 10, "1 of (2,) until 10")] * 2]
+    assert sorted(result.rows("told")) == expected
+    assert result.rows("late") == [(9,)]
+    assert sum(total for (total,) in result.rows("pairs")) >= 16
+
+
+def test_functions_over_aggregates_are_called_for_each_firing():
+    def program(bids):
+        window = bids.key_by("auction").window(ps.tumbling("10s")).trigger(ps.trigger.every("5s"))
+        return window.apply(lambda rows: rows.select("n"), of={"n": ps.count()}, output={"n": int}, uid="each")
+
+    rows = [bid(1, 1), testing.watermark(6), bid(7, 1), bid(8, 1), testing.watermark(30)]
+    assert testing.run_stream(program, given(*rows)).rows() == [(1, 0, 10, 1), (1, 0, 10, 3)]
+
+
 def test_early_results_are_updates_and_purged_ones_are_not(bids):
     keyed = bids.key_by("auction").window(ps.tumbling("1m"))
     early = keyed.trigger(ps.trigger.every("10s")).agg(n=ps.count())
@@ -71,8 +102,6 @@ def test_what_does_not_go_together_is_refused(bids):
         bids.window(ps.global_window()).agg(n=ps.count())
     with pytest.raises(UserError, match="of its own"):
         bids.window(ps.count_window(3)).trigger(ps.trigger.count(1)).agg(n=ps.count())
-    with pytest.raises(UserError, match="a session fires once"):
-        bids.window(ps.session("1s")).trigger(ps.trigger.count(1)).agg(n=ps.count())
     with pytest.raises(UserError, match="not a number"):
         bids.window(ps.global_window()).trigger(ps.trigger.delta(col("channel"), 1)).agg(n=ps.count())
     with pytest.raises(UserError, match="is not a trigger"):

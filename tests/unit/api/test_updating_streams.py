@@ -66,6 +66,26 @@ def test_verbs_that_cannot_take_updates_refuse(totals, verb, use):
         use(totals)
 
 
+def test_aggregates_and_top_n_take_updates_and_say_what_they_cannot(bids, totals):
+    again = totals.key_by("total").agg(n=ps.count(), high=ps.max("auction"))
+    assert again.changes == specs.Changes(keys=("total",))
+    assert totals.top_n(3, by="total").changes == specs.Changes(keys=None, updates=False)
+    with pytest.raises(UserError, match=r"(?s)P065.*ttl"):
+        totals.key_by("total").agg(n=ps.count(), ttl="1h")
+    with pytest.raises(UserError, match=r"(?s)P065.*ttl"):
+        totals.top_n(3, by="total", ttl="1h")
+    with pytest.raises(UserError, match=r"(?s)P066.*no event time.*max_by"):
+        totals.agg(last=ps.last("total"))
+    listed = totals.with_columns(both=pl.concat_list("auction", "total"))
+    with pytest.raises(UserError, match=r'(?s)P067.*"both".*List'):
+        listed.top_n(3, by="total")
+    with pytest.raises(UserError, match=r"(?s)P067.*List"):
+        listed.agg(lists=ps.count_distinct("both"))
+    late = bids.deduplicate("auction", keep="last", by="event_time")
+    with pytest.raises(UserError, match=r"(?s)P030.*top_n in windows"):
+        late.top_n(3, by="price", within=ps.tumbling("10s"))
+
+
 def test_files_refuse_updates_and_screens_show_a_changelog(flow, totals, tmp_path):
     with pytest.raises(UserError, match=r"(?s)P030.*parquet.*as_changelog"):
         totals.write(ps.parquet(tmp_path))

@@ -81,7 +81,7 @@ def test_reading_a_blocked_or_foreign_channel_is_an_error(channel: ChannelId) ->
 def test_a_barrier_that_overtakes_opens_all_channels_and_is_not_awaited_again() -> None:
     aligner = Aligner([A, B, C])
     aligner.on_barrier(A, barrier(1))
-    assert aligner.overtake(barrier(1)) == {A}
+    assert aligner.overtake(barrier(1)) == {B, C}
     assert aligner.blocked == set()
     assert aligner.pending is None
     assert aligner.overtake(barrier(1)) is None
@@ -92,7 +92,7 @@ def test_a_barrier_that_overtakes_opens_all_channels_and_is_not_awaited_again() 
 def test_a_newer_barrier_overtakes_an_older_alignment() -> None:
     aligner = Aligner([A, B])
     aligner.on_barrier(A, barrier(1))
-    assert aligner.overtake(barrier(2)) == set()
+    assert aligner.overtake(barrier(2)) == {A, B}
     assert aligner.blocked == set()
 
 
@@ -103,6 +103,19 @@ def test_a_barrier_that_is_behind_overtakes_nothing() -> None:
     aligner.on_barrier(A, barrier(3))
     assert aligner.overtake(barrier(2)) is None
     assert aligner.blocked == {A}
+
+
+def test_a_channel_of_a_loop_is_not_waited_for() -> None:
+    aligner = Aligner([A], feedback=[B, C])
+    assert aligner.on_barrier(A, barrier(1)) == Aligned(barrier(1), missing=frozenset({B, C}))
+    assert aligner.on_barrier(C, barrier(2)) == Blocked(barrier(2))
+    assert aligner.blocked == {C}, "it came round before our own was here"
+    assert aligner.on_barrier(A, barrier(2)) == Aligned(barrier(2), missing=frozenset({B}))
+    aligner.abort(CheckpointId(3))
+    assert aligner.on_barrier(B, barrier(3)) == Stale(barrier(3), forward=False)
+    assert aligner.on_barrier(A, barrier(3)) == Stale(barrier(3), forward=True), "only our own goes on"
+    aligner.on_barrier(B, barrier(4))
+    assert aligner.overtake(barrier(4)) == {A, C}
 
 
 @settings(deadline=None)

@@ -390,3 +390,35 @@ class AnyOrder(RuleBasedStateMachine):
 
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = hypothesis_settings(max_examples=80, stateful_step_count=40, deadline=None)
+
+
+def test_a_savepoint_is_a_checkpoint_once_its_tables_are_complete() -> None:
+    coordinator = Coordinator(CheckpointSettings())
+    kind, uri = BarrierKind.SAVEPOINT, "memory://savepoint"
+    barrier = coordinator.trigger(kind, SUBTASKS, now_us=0, monotonic=0.0, savepoint=uri)
+    assert (barrier.savepoint, barrier.overtakes, coordinator.overtaking_due()) == (uri, False, None)
+    assert coordinator.tables() is None
+    acknowledge(coordinator)
+    pending = coordinator.tables()
+    assert pending is coordinator.pending
+    assert coordinator.tables() is None, "given out once"
+    assert collect(coordinator) is None, "not before its tables are complete"
+    coordinator.tables_written(CheckpointId(99))
+    assert collect(coordinator) is None
+    coordinator.tables_written(barrier.checkpoint)
+    manifest = collect(coordinator)
+    assert manifest is not None
+    assert (manifest.kind, manifest.savepoint) == ("savepoint", uri)
+    coordinator.journaled(entry(manifest), commit_by=SLOTS, monotonic=0.0)
+    assert coordinator.pending is None, "the job goes on at once"
+    assert coordinator.latest == manifest
+
+
+def test_a_savepoint_that_fails_is_no_reason_to_restart() -> None:
+    coordinator = Coordinator(CheckpointSettings(tolerated_failures=0))
+    barrier = coordinator.trigger(BarrierKind.SAVEPOINT, SUBTASKS, now_us=0, monotonic=0.0, savepoint="memory://x")
+    given_up = coordinator.fail(barrier.checkpoint, "no space", monotonic=1.0)
+    assert given_up is not None
+    assert given_up.restart == ""
+    trigger(coordinator)
+    assert complete(coordinator) == ()

@@ -57,6 +57,35 @@ def test_the_object_is_where_the_path_scheme_says() -> None:
     assert len(data) == handle.size
 
 
+def test_small_state_travels_in_its_handle() -> None:
+    store = MemoryStore()
+    sections = [(COUNT, keyed([1, 2])), (COUNT, numbers("all", Redistribution.UNION, [7]))]
+    separate = write(store, 0, *sections)
+    small = state_objects.write(store, CheckpointId(2), Attempt(2), subtask(0), sections, inline_bytes=separate.size)
+    large = state_objects.write(
+        store, CheckpointId(3), Attempt(2), subtask(0), sections, inline_bytes=separate.size - 1
+    )
+    assert (small.path, large.path) == ("", "checkpoints/3/2-count-0.state")
+    assert [info.path for info in store.list("checkpoints/")] == [separate.path, large.path]
+    assert small.total_size == separate.total_size
+    assert not small.paths
+    sent = msgspec.json.decode(msgspec.json.encode(small), type=StateHandle)
+    for handle in (sent, large):
+        read = state_objects.read(store, [handle], groups=range(2, 3), index=0, parallelism=1, uids={COUNT})[COUNT]
+        assert pl.concat(read["sums"])["value"].to_list() == ["row of 2"]
+        assert pl.concat(read["all"])["n"].to_list() == [7]
+
+
+def test_small_state_that_was_changed_in_its_manifest_is_refused() -> None:
+    handle = state_objects.write(
+        MemoryStore(), CheckpointId(1), Attempt(2), subtask(0), [(COUNT, keyed([1]))], inline_bytes=10_000
+    )
+    flipped = msgspec.structs.replace(handle, data=handle.data[:-1] + bytes([handle.data[-1] ^ 1]))
+    with pytest.raises(FatalJobError, match="count/0 in the manifest cannot be used: its SHA-256") as refused:
+        state_objects.read(MemoryStore(), [flipped], groups=range(16), index=0, parallelism=1, uids={COUNT})
+    assert refused.value.code == "S002"
+
+
 @pytest.mark.parametrize("vertex", ["a b", "über/../x", "x" * 300, "a_b%"])
 def test_names_of_vertices_are_made_safe(vertex: str) -> None:
     path = state_objects.object_path(CheckpointId(1), Attempt(1), subtask(0, vertex))

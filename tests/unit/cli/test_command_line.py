@@ -57,7 +57,7 @@ def stopped(state: str, checkpoints: int) -> JobView:
 
 
 def test_the_command_to_go_on_repeats_what_was_given(tmp_path):
-    command = _go_on_command("a b.py:fn", stopped("stopped", 1), tmp_path, 2, 1, "1s", None)
+    command = _go_on_command("a b.py:fn", stopped("stopped", 1), str(tmp_path), 2, 1, "1s", None)
     assert command == (
         f"penstock run 'a b.py:fn' --parallelism 2 --checkpoint-interval 1s --state-dir {tmp_path} --from latest"
     )
@@ -67,11 +67,11 @@ def test_the_command_to_go_on_repeats_what_was_given(tmp_path):
 
 @pytest.mark.parametrize(("state", "checkpoints"), [("finished", 3), ("failed", 0)])
 def test_there_is_no_such_command_when_there_is_nothing_to_go_on_from(tmp_path, state, checkpoints):
-    assert _go_on_command("p.py:fn", stopped(state, checkpoints), tmp_path, 1, 1, None, None) is None
+    assert _go_on_command("p.py:fn", stopped(state, checkpoints), str(tmp_path), 1, 1, None, None) is None
 
 
 def test_json_is_printed_whole(capsys):
-    from penstock.cli.commands import print_json
+    from penstock.cli.tables import print_json
 
     print_json(stopped("stopped", 1))
     assert msgspec.json.decode(capsys.readouterr().out, type=JobView) == stopped("stopped", 1)

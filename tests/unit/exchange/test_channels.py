@@ -205,3 +205,47 @@ def assert_watermarks_are_late_at_most(sent: list[object], got: list[object]) ->
             assert count >= rows_before[item]
         else:
             count += 1
+
+
+# ---------------------------------------------------------------- parts of large batches
+
+
+def test_of_a_large_batch_comes_a_part_and_the_rest_stays_in_front() -> None:
+    receiver = ReceiveChannel(CHANNEL, 0, ExchangeSettings(channel_bytes=70))
+    granted: list[int] = []
+    receiver.grant = granted.append
+    receiver.put(0, Batch(rows(*range(7))), 70)
+    receiver.put(1, Watermark(5), 0)
+    taken = [receiver.take(3)]
+    assert (receiver.queued_bytes, sum(granted)) == (40, 30)
+    while receiver:
+        taken.append(receiver.take(3))
+    assert [each.frame["x"].to_list() for each in taken if isinstance(each, Batch)] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert taken[-1] == Watermark(5)
+    assert (receiver.queued_bytes, sum(granted)) == (0, 70)
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.lists(st.integers(1, 12), min_size=1))
+def test_however_batches_are_cut_rows_keep_their_order_and_all_credit_comes_back(
+    heights: list[int], takes: list[int]
+) -> None:
+    receiver = ReceiveChannel(CHANNEL, 0, ExchangeSettings(channel_bytes=40))
+    granted: list[int] = []
+    receiver.grant = granted.append
+    number, expected = 0, list[int]()
+    for sequence, height in enumerate(heights):
+        receiver.put(sequence, Batch(rows(*range(number, number + height))), 8 * height + 1)
+        expected += range(number, number + height)
+        number += height
+    found: list[int] = []
+    turn = 0
+    while receiver:
+        most = takes[turn % len(takes)]
+        element = receiver.take(most)
+        assert isinstance(element, Batch)
+        assert element.frame.height <= most
+        found += element.frame["x"].to_list()
+        turn += 1
+    assert found == expected
+    assert sum(granted) == sum(8 * height + 1 for height in heights)
+    assert receiver.queued_bytes == 0

@@ -29,11 +29,15 @@ from penstock.jobmanager.events import (
     JournalWritten,
     MessageReceived,
     Note,
+    SavepointFailed,
+    SavepointRequested,
+    SavepointWritten,
     Send,
     StopRequested,
     TaskManagerLost,
     Tick,
     WakeAt,
+    WriteSavepoint,
 )
 from penstock.jobmanager.timing import Timing
 from penstock.model import messages
@@ -118,6 +122,7 @@ class Cluster:
         self.task_managers: dict[TaskManagerId, TaskManagerModel] = {}
         self.sent: list[messages.Directed] = []
         self.deleted: list[str] = []
+        self.saving: list[WriteSavepoint] = []
         self.notes: list[Note] = []
         self.wake_at: float | None = None
         self.triggered: list[CheckpointId] = []
@@ -303,6 +308,8 @@ class Cluster:
                 self.append = entry
                 assert entry.parent == (_hash(self.entries[-1]) if self.entries else "")
                 self._check_entry(entry)
+            case WriteSavepoint():
+                self.saving.append(command)
             case DeleteObjects(paths=paths):
                 # The last checkpoint is needed, and so is one that may be in the journal by now.
                 entries = [*self.written(journal.CheckpointCompleted)[-1:], self.append]
@@ -500,6 +507,58 @@ def test_a_stopped_job_ends_with_a_stop_checkpoint() -> None:
     cluster.run()
     assert cluster.view.state == "stopped"
     assert cluster.written(journal.CheckpointCompleted)[0].manifest.kind == "stop"  # type: ignore[union-attr]
+
+
+def test_a_savepoint_is_written_before_its_checkpoint_is_journaled() -> None:
+    cluster = running()
+    cluster.feed(SavepointRequested(job=JOB, uri="memory://one"))
+    triggers = [directed.message for directed in cluster.sent_of(messages.Trigger)]
+    assert {(each.kind, each.savepoint) for each in triggers} == {(BarrierKind.SAVEPOINT, "memory://one")}  # type: ignore[union-attr]
+    cluster.run()
+    (save,) = cluster.saving
+    assert cluster.written(journal.CheckpointCompleted) == []
+    (view,) = cluster.core.savepoints(JOB)
+    assert (view.status, view.acknowledged, view.subtasks) == ("pending", 4, 4)
+    cluster.feed(SavepointWritten(job=JOB, checkpoint=save.taken.checkpoint, size=7))
+    cluster.run()
+    (entry,) = cluster.written(journal.CheckpointCompleted)
+    assert (entry.manifest.kind, entry.manifest.savepoint) == ("savepoint", "memory://one")  # type: ignore[union-attr]
+    assert cluster.core.savepoints(JOB)[0].status == "completed"
+    assert cluster.view.state == "running"
+
+
+def test_a_job_that_was_to_stop_with_a_savepoint_that_fails_goes_on() -> None:
+    cluster = running()
+    cluster.feed(StopRequested(job=JOB, savepoint="memory://one"))
+    assert cluster.view.state == "stopping"
+    cluster.run()
+    (save,) = cluster.saving
+    cluster.feed(SavepointFailed(job=JOB, checkpoint=save.taken.checkpoint, reason="no space"))
+    assert len(cluster.sent_of(messages.Abort)) == 2
+    cluster.run()
+    assert cluster.view.state == "running"
+    assert cluster.view.restarts == 0
+    (view,) = cluster.core.savepoints(JOB)
+    assert (view.status, view.reason) == ("failed", "no space")
+    cluster.feed(StopRequested(job=JOB))
+    cluster.run()
+    assert cluster.view.state == "stopped"
+
+
+def test_a_savepoint_that_a_failure_interrupts_is_taken_afterwards() -> None:
+    cluster = running()
+    cluster.feed(StopRequested(job=JOB, savepoint="memory://one"))
+    cluster.fail(next(iter(cluster.deployed())))
+    cluster.run(until=lambda: bool(cluster.saving))
+    for _ in range(20):
+        if cluster.saving:
+            break
+        cluster.wait(1.0)
+        cluster.run(until=lambda: bool(cluster.saving))
+    cluster.feed(SavepointWritten(job=JOB, checkpoint=cluster.saving[-1].taken.checkpoint, size=7))
+    cluster.run()
+    assert cluster.view.state == "stopped"
+    assert cluster.core.savepoints(JOB)[0].status == "completed"
 
 
 def test_a_stop_does_not_wait_for_an_ordinary_checkpoint() -> None:

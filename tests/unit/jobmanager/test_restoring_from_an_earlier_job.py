@@ -5,12 +5,15 @@ import pytest
 
 from penstock.checkpoint import journal
 from penstock.graph import JobGraph
-from penstock.jobmanager.restoring import adopt, find_origin
+from penstock.jobmanager.restoring import find_origin
 from penstock.jobmanager.state_dir import GRAPH, StateDir
 from penstock.model.errors import UserError
 from penstock.model.handles import Manifest, StateHandle
 from penstock.model.ids import CheckpointId, JobId, SubtaskId, VertexId
+from penstock.savepoints import RestoreOptions
 from penstock.storage import MemoryStore
+
+GRAPH_OF_NONE = JobGraph(name="new", vertices=(), edges=(), bounded=True)
 
 
 def add_job(state_dir: StateDir, name: str, *, at: int, checkpoints: int, ended: bool = True) -> None:
@@ -76,7 +79,7 @@ def test_a_job_that_has_not_ended_is_not_started_from(state_dir):
 
 def test_the_objects_are_copied_so_that_the_old_job_can_go(state_dir):
     target = MemoryStore("target")
-    manifest = adopt(find_origin(state_dir, "old@2"), target)
+    manifest = find_origin(state_dir, "old@2").adopt(GRAPH_OF_NONE, RestoreOptions(), target)
     assert manifest.checkpoint == 2
     assert [target.get(handle.path) for handle in manifest.handles] == [b"old 2"]
 
@@ -86,10 +89,10 @@ def test_a_changed_object_is_refused(state_dir):
     store = state_dir.store(JobId("old"))
     store.delete("state/2")
     with pytest.raises(UserError, match=r"S002 .*state of v/0 is missing"):
-        adopt(origin, MemoryStore("other"))
+        origin.adopt(GRAPH_OF_NONE, RestoreOptions(), MemoryStore("other"))
     store.put("state/2", b"something else")
     with pytest.raises(UserError, match=r"S002 .*cannot be used"):
-        adopt(origin, MemoryStore("another"))
+        origin.adopt(GRAPH_OF_NONE, RestoreOptions(), MemoryStore("another"))
 
 
 def test_a_submission_that_was_cut_short_is_no_job(state_dir):

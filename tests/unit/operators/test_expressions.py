@@ -8,7 +8,7 @@ import pytest
 
 from penstock.model import specs
 from penstock.model.errors import UserError
-from penstock.operators.expressions import Expressions, Union
+from penstock.operators.expressions import Expressions, Union, shares_work
 
 col = pl.col
 FRAME = pl.DataFrame({"a": [1, 2, 3], "b": [10, 20, 30], "tags": [["x"], [], ["y", "z"]]})
@@ -52,6 +52,16 @@ def test_select_names_its_columns(run: Callable[..., Any]) -> None:
 
 def test_select_of_constants_has_one_for_each_row(run: Callable[..., Any]) -> None:
     assert run(select(one=pl.lit(1), two=pl.lit("x"))).frame.rows() == [(1, "x")] * 3
+
+
+def test_what_several_columns_need_is_computed_once(run: Callable[..., Any]) -> None:
+    parts = col("words").str.split("-")
+    made = {f"part{n}": parts.list.get(n) for n in (0, 1)}
+    assert shares_work(list(made.values()))
+    assert shares_work([(col("a") + 1) * (col("a") + 1)])
+    assert not shares_work([col("a"), col("a").alias("b"), col("a") * 2, col("b") + 1, pl.lit(1)])
+    rows = run(select(**made, words=col("words")), pl.DataFrame({"words": ["x-y", "z-w"]})).frame.rows()
+    assert rows == [("x", "y", "x-y"), ("z", "w", "z-w")]
 
 
 def test_with_columns_adds_and_replaces(run: Callable[..., Any]) -> None:

@@ -15,7 +15,7 @@ from penstock.model.ids import Attempt, JobId, SubtaskId, Uid, VertexId
 from penstock.model.settings import JobSettings
 from penstock.operators.base import Operator, OperatorContext
 from penstock.operators.factory import make_operator
-from penstock.operators.user_functions import KeyedProcessFunction
+from penstock.operators.user_functions import CoProcessFunction, KeyedProcessFunction
 
 OUTPUT = schemas.fields({"n": pl.Int64()})
 TIME = specs.EventTime(column="at")
@@ -43,6 +43,12 @@ class Nothing(KeyedProcessFunction):
     def process(self, ctx: Any) -> None: ...
 
 
+class NothingOfTwo(CoProcessFunction):
+    def process_left(self, ctx: Any) -> None: ...
+
+    def process_right(self, ctx: Any) -> None: ...
+
+
 TUMBLING = specs.Tumbling(size_us=10)
 COUNT = specs.Aggregate(name="n", function="count", output_type="Int64")
 SPECS: list[specs.OperatorSpec] = [
@@ -67,8 +73,17 @@ SPECS: list[specs.OperatorSpec] = [
         output=OUTPUT,
     ),
     specs.SessionAggregate(keys=("n",), gap_us=5, aggregates=(COUNT,), event_time=TIME, output=OUTPUT),
+    specs.ApplyResults(keys=("n",), function=function(lambda rows: rows), made=(), output=OUTPUT),
     specs.Combine(keys=("n",), assigner=TUMBLING, aggregates=(COUNT,), event_time=TIME),
     specs.Process(keys=("n",), function=function(Nothing()), output=OUTPUT),
+    specs.CoProcess(
+        inputs=(
+            specs.ProcessInput(method="process_left", keys=("n",)),
+            specs.ProcessInput(method="process_right", keys=("n",)),
+        ),
+        function=function(NothingOfTwo()),
+        output=OUTPUT,
+    ),
     specs.Retract(keys=("n",)),
     specs.RunningAggregate(keys=("n",), aggregates=(COUNT,), output=OUTPUT),
     specs.LoopHead(columns=("n",)),

@@ -69,6 +69,7 @@ def start(
         settings=JobSettings(),
     )
     operator.open(context, collected)
+    operator.on_restored()
     return operator, collected
 
 

@@ -13,6 +13,7 @@ from penstock.model import specs
 from penstock.model.ids import Attempt, CheckpointId, JobId, SubtaskId, Uid, VertexId
 from penstock.model.settings import JobSettings, SourceSettings
 from penstock.operators.base import OperatorContext
+from penstock.operators.factory import load_function
 from penstock.operators.sources import SPLITS, SourceOperator
 
 ROWS = 60
@@ -31,8 +32,10 @@ class Run:
         endpoint = getattr(connectors, name)(path, watch=watch, schema={"n": int})
         connector = endpoint.as_source().resolve(settings).connector
         self.read: list[int] = []
-        self.subtasks = [SourceOperator(specs.Source(connector=connector), connectors.make_source(connector))
-                         for _ in range(parallelism)]  # fmt: skip
+        spec = specs.Source(connector=connector)
+        self.subtasks = [
+            SourceOperator(spec, connectors.make_source(connector), load_function) for _ in range(parallelism)
+        ]
         for index, operator in enumerate(self.subtasks):
             context = OperatorContext(
                 job=JobId("job"),

@@ -51,27 +51,19 @@ class Model:
         self.opened, self.done, self.late = {}, {}, []
 
     def rows(self, rows):
-        fresh = {}
-        for key, at, value, gap in rows:
+        """One after the other: a row that comes too late is not saved by the next."""
+        for row in rows:
+            key, at, _, gap = row
             own = key if self.spec.keys else ()
-            one = (at, at + (self.spec.gap_us or gap), [(key, at, value, gap)])
-            fresh.setdefault(own, []).append(one)
-        for key, ones in fresh.items():
-            merged = self.opened.get(key, []) + ones
-            while pair := self._meeting(merged):
-                (start, end, some), (other_start, other_end, others) = pair
-                merged = [each for each in merged if each is not pair[0] and each is not pair[1]]
-                merged.append((min(start, other_start), max(end, other_end), some + others))
-            gone = [each for each in merged if self._is_gone(each)]
-            self.opened[key] = [each for each in merged if not self._is_gone(each)]
-            self.late += [row for _, _, some in gone for row in some]
-
-    def _meeting(self, found):
-        for index, one in enumerate(found):
-            for other in found[index + 1 :]:
-                if one[0] <= other[1] and other[0] <= one[1]:
-                    return one, other
-        return None
+            start, end = at, at + (self.spec.gap_us or gap)
+            opened = self.opened.setdefault(own, [])
+            met = [each for each in opened if each[0] <= end and start <= each[1]]
+            whole = (min([start, *(each[0] for each in met)]), max([end, *(each[1] for each in met)]))
+            if self._is_gone(whole):
+                self.late.append(row)
+                continue
+            together = [one for each in met for one in each[2]] + [row]
+            self.opened[own] = [each for each in opened if each not in met] + [(*whole, together)]
 
     def _is_gone(self, session):
         return session[1] - 1 + self.spec.allowed_lateness_us <= self.watermark
@@ -132,6 +124,16 @@ def test_a_session_ends_a_gap_after_its_last_row(start):
     operator.on_batch(rows(20))
     operator.on_watermark(13)
     assert collected.frame.rows() == [("a", 0, 14, 3, 13, 9)]
+
+
+def test_a_late_row_is_late_also_when_a_later_one_of_its_batch_would_have_saved_it(start):
+    operator = SessionAggregate(sessions())
+    collected = start(operator)
+    operator.on_watermark(20)
+    operator.on_batch(rows(14, 18, 22))  # the first is over at 19; the second is not, nor the third
+    operator.on_watermark(MAX_WATERMARK)
+    assert collected.frame.rows() == [("a", 18, 27, 2, 40, 22)]
+    assert operator.context.counters.late_rows == 1
 
 
 def test_a_row_in_between_joins_two_sessions(start):

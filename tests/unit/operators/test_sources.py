@@ -1,6 +1,7 @@
 """The source operator over splits that are lists: positions, watermarks, idleness, the end, restore."""
 
-from collections.abc import Sequence
+import sys
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -8,136 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.connectors.base import ReadResult, SourceContext, Split
 from penstock.model import specs
 from penstock.model.clocks import MAX_WATERMARK, MIN_WATERMARK
 from penstock.model.errors import RecordError, UserError
-from penstock.model.ids import Attempt, CheckpointId, JobId, SubtaskId, Uid, VertexId
-from penstock.model.settings import JobSettings, SourceSettings
-from penstock.operators.base import OperatorContext
+from penstock.model.ids import CheckpointId
 from penstock.operators.sources import PollResult, SourceOperator
 
-NOW_US = 1_700_000_000_000_000
-PAUSE = None
-"""In a split's items: no row this time."""
-
-
-class ManualClock:
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now_us(self) -> int:
-        return NOW_US + round(self.seconds * 1_000_000)
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-
-class ListReader:
-    def __init__(self, items: Sequence[Any], start: int, dtype: pl.DataType) -> None:
-        self.items, self.at, self.dtype = items, start, dtype
-        self.closed = False
-
-    def read(self, max_rows: int) -> ReadResult:
-        rows: list[Any] = []
-        while self.at < len(self.items) and self.items[self.at] is not PAUSE and len(rows) < max_rows:
-            rows.append(self.items[self.at])
-            self.at += 1
-        if not rows and self.at < len(self.items):
-            self.at += 1
-            return ReadResult(wait_us=5_000)
-        frame = pl.DataFrame({"at": pl.Series([row if row != "null" else None for row in rows], dtype=self.dtype)})
-        return ReadResult(frame=frame if rows else None, ended=self.at >= len(self.items))
-
-    def position(self) -> dict[str, Any]:
-        return {"item": self.at}
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class ListSource:
-    """Splits by name; `later` are discovered by subtask 0 when they are put there."""
-
-    def __init__(
-        self, splits: dict[str, list[Any]], *, sequential: bool = False, dtype: pl.DataType | None = None
-    ) -> None:
-        self.items, self.sequential, self.dtype = dict(splits), sequential, dtype or pl.Int64()
-        self.listed = list(splits)
-        self.later: dict[str, list[Any]] | None = None
-        self.readers: list[ListReader] = []
-
-    @property
-    def discovers(self) -> bool:
-        return self.later is not None
-
-    def splits(self) -> Sequence[Split]:
-        return [Split(id=name, options={"name": name}) for name in self.listed]
-
-    def discover(self, seen: frozenset[str], context: SourceContext) -> Sequence[Split]:
-        new = {name: items for name, items in (self.later or {}).items() if name not in seen}
-        self.items |= new
-        return [Split(id=name, options={"name": name}) for name in new] if context.subtask_index == 0 else []
-
-    def open(self, split: Split, position: dict[str, Any] | None, context: SourceContext) -> ListReader:
-        items = (self.items | (self.later or {}))[split.options["name"]]
-        reader = ListReader(items, position["item"] if position else 0, self.dtype)
-        self.readers.append(reader)
-        return reader
-
-
-class Collected:
-    def __init__(self) -> None:
-        self.frames: list[pl.DataFrame] = []
-
-    def emit(self, frame: pl.DataFrame) -> None:
-        if frame.height:
-            self.frames.append(frame)
-
-    def values(self) -> list[Any]:
-        return [value for frame in self.frames for value in frame["at"].to_list()]
-
-
-def start(
-    source: ListSource,
-    *,
-    subtask: int = 0,
-    parallelism: int = 1,
-    batch_rows: int = 1,
-    on_bad_record: str = "stop",
-    unit: str = "us",
-    **spec: Any,
-) -> tuple[SourceOperator, Collected, ManualClock]:
-    clock, collected = ManualClock(), Collected()
-    event_time = specs.EventTime(column="at", unit=unit)
-    described = {"event_time": event_time, "time_kind": "event", **spec}
-    operator = SourceOperator(specs.Source(connector=specs.Connector(kind="list"), **described), source)
-    operator.open(
-        OperatorContext(
-            job=JobId("job"),
-            attempt=Attempt(1),
-            uid=Uid("bids"),
-            subtask=SubtaskId(VertexId("bids"), subtask),
-            parallelism=parallelism,
-            max_parallelism=8,
-            clock=clock,
-            settings=JobSettings(source=SourceSettings(batch_rows=batch_rows, on_bad_record=on_bad_record)),
-        ),
-        collected,
-    )
-    return operator, collected, clock
-
-
-def poll_to_end(operator: SourceOperator) -> list[PollResult]:
-    results = [operator.poll()]
-    while not results[-1].ended:
-        results.append(operator.poll())
-        assert len(results) < 1_000
-    return results
+sys.path.insert(0, str(Path(__file__).parent))
+from list_source import NOW_US, PAUSE, ListSource, poll_to_end, start
 
 
 def test_splits_in_turns_advance_time_by_the_slowest() -> None:
-    operator, collected, _ = start(ListSource({"a": [10, 30], "b": [20, 40]}), max_delay_us=2)
+    operator, collected, _ = start(
+        ListSource({"a": [10, 30], "b": [20, 40]}), watermarks=specs.BoundedDelay(delay_us=2)
+    )
     results = poll_to_end(operator)
     assert collected.values() == [10, 20, 30, 40]
     assert [result.watermark for result in results if result.watermark is not None] == [7, 17, MAX_WATERMARK]
@@ -252,7 +137,126 @@ def test_the_watermark_of_a_split_survives_a_restore() -> None:
     assert collected.values() == [50]
 
 
+# ---------------------------------------------------------------- alignment
+
+
+WITHIN_20 = specs.Alignment(within_us=20)
+
+
+def drain(operator: SourceOperator) -> None:
+    """Until nothing more can be read."""
+    while operator.poll().emitted:
+        pass
+
+
+def test_a_split_that_is_ahead_waits_for_the_slowest_of_its_subtask() -> None:
+    operator, collected, _ = start(
+        ListSource({"a": [10, 60, 70], "b": [5, PAUSE, 20, 65, PAUSE]}), alignment=WITHIN_20
+    )
+    operator.others = MAX_WATERMARK
+    for _ in range(3):
+        operator.poll()
+    assert collected.values() == [10, 5, 60]
+    assert not operator.poll().emitted  # a is at 59, b at 4 and silent
+    assert operator.held
+    assert not operator.awaited_time > 4
+    operator.poll()
+    operator.poll()
+    assert collected.values() == [10, 5, 60, 20, 65]
+    operator.poll()
+    assert collected.values()[-1] == 70
+    assert not operator.held
+
+
+def test_a_subtask_waits_for_others_and_reads_one_batch_before_it_knows_of_any() -> None:
+    operator, collected, _ = start(ListSource({"a": [10, 20, 30, 40, 50, PAUSE]}), alignment=WITHIN_20)
+    drain(operator)
+    assert (collected.values(), operator.held) == ([10], True)
+    operator.others = 15
+    drain(operator)
+    assert collected.values() == [10, 20, 30, 40]
+    operator.others = MAX_WATERMARK
+    drain(operator)
+    assert collected.values() == [10, 20, 30, 40, 50]
+    assert not operator.held
+
+
+def test_without_a_bound_nobody_waits() -> None:
+    operator, collected, _ = start(ListSource({"a": [10, 900], "b": [5, PAUSE]}))
+    drain(operator)
+    assert collected.values() == [10, 5, 900]
+
+
+def test_files_wait_too_and_between_two_of_them_nobody_is_let_go() -> None:
+    source = ListSource({"a": [10, 60], "b": [PAUSE, 100]}, sequential=True)
+    operator, collected, _ = start(source, alignment=WITHIN_20)
+    operator.others = -20
+    drain(operator)
+    assert collected.values() == [10]
+    operator.others = 50
+    drain(operator)
+    assert collected.values() == [10, 60]
+    assert operator.awaited_time == 59
+    drain(operator)
+    assert collected.values() == [10, 60, 100]
+    assert operator.awaited_time == MAX_WATERMARK
+
+
+def test_a_split_that_is_held_is_not_idle_and_an_idle_one_holds_nobody() -> None:
+    source = ListSource({"a": [10, 60, 70, PAUSE], "b": [5, *[PAUSE] * 9, 20]})
+    operator, collected, clock = start(source, alignment=WITHIN_20, idle_after_us=1_000_000)
+    operator.others = MAX_WATERMARK
+    drain(operator)
+    for clock.seconds in (0.4, 0.8):
+        operator.poll()
+        assert operator.held
+    clock.seconds = 1.1
+    result = operator.poll()
+    assert result.emitted or result.wait_us == 1_000  # whichever was asked first: b is idle, a may go on at once
+    operator.poll()
+    assert collected.values() == [10, 5, 60, 70]
+    assert operator.awaited_time == 69
+
+
+def test_a_restored_split_far_ahead_waits_for_those_behind() -> None:
+    operator, _, _ = start(ListSource({"a": [100, 110], "b": [90, 120]}), alignment=WITHIN_20)
+    operator.others = MAX_WATERMARK
+    operator.poll()
+    operator.poll()
+    frames = [section.frame for section in operator.snapshot(CheckpointId(1))()]
+    again, collected, _ = start(ListSource({"a": [100, 110], "b": [90, 120]}), alignment=WITHIN_20)
+    again.restore({"splits": frames})
+    again.others = 10
+    drain(again)
+    assert (collected.values(), again.held, again.awaited_time) == ([], True, 89)
+    again.others = 80
+    poll_to_end(again)
+    assert collected.values() == [110, 120]
+
+
+def test_a_held_source_snapshots_and_stops_as_ever() -> None:
+    operator, collected, _ = start(ListSource({"a": [10, 60, 70]}), alignment=WITHIN_20)
+    operator.others = -20
+    drain(operator)
+    assert operator.held
+    (frame,) = [section.frame for section in operator.snapshot(CheckpointId(1))()]
+    assert frame["position"].to_list() == ['{"item":1}']
+    operator.stop_emitting()
+    operator.others = MAX_WATERMARK
+    assert not operator.poll().emitted
+    assert collected.values() == [10]
+
+
 # ---------------------------------------------------------------- discovery and stop
+
+
+def test_a_source_goes_on_when_its_last_barrier_was_given_up() -> None:
+    operator, collected, _ = start(ListSource({"a": [10, 60, 70]}))
+    operator.stop_emitting()
+    assert not operator.poll().emitted
+    operator.go_on()
+    drain(operator)
+    assert collected.values() == [10, 60, 70]
 
 
 def test_new_splits_are_discovered_at_their_interval_and_never_twice() -> None:
@@ -393,6 +397,57 @@ def test_a_single_row_from_the_far_future_can_be_dropped_but_not_all_of_them() -
     operator.poll()
     with pytest.raises(UserError, match="P010"):
         operator.poll()
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "guess"),
+    [
+        ("ms", NOW_US // 1_000_000, 'look like seconds: at=1700000000 read as ms\n.*unit="s"'),
+        ("us", NOW_US // 1_000, 'look like milliseconds.*\n.*unit="ms"'),
+        ("ns", NOW_US, 'look like microseconds.*\n.*unit="us"'),
+        ("ns", NOW_US // 1_000_000, 'look like seconds.*\n.*unit="s"'),
+    ],
+)
+def test_a_unit_that_is_too_small_is_found_where_a_split_begins(unit: str, value: int, guess: str) -> None:
+    operator, collected, _ = start(ListSource({"a": [value, value + 1]}), unit=unit, batch_rows=2)
+    with pytest.raises(UserError, match=f"P010 bids\\[0\\]: all times are in 1970; timestamps {guess}"):
+        operator.poll()
+    assert collected.values() == []
+
+
+@pytest.mark.parametrize(
+    ("unit", "items"),
+    [
+        ("ms", [5, NOW_US // 1_000_000]),  # one row of 1970 is enough: somebody counts from zero
+        ("ms", [NOW_US // 1_000]),
+        ("s", [NOW_US // 1_000_000]),
+        ("us", [86_400_000_000]),
+    ],
+)
+def test_small_numbers_may_be_times(unit: str, items: list[int]) -> None:
+    operator, collected, _ = start(ListSource({"a": items}), unit=unit, batch_rows=2)
+    poll_to_end(operator)
+    assert collected.values() == items
+
+
+def test_a_split_that_goes_on_is_not_asked_for_its_unit_again() -> None:
+    items = [5, NOW_US // 1_000_000]
+    operator, collected, _ = start(ListSource({"a": items}), unit="ms")
+    poll_to_end(operator)
+    assert collected.values() == items
+
+
+@pytest.mark.parametrize("on_bad_record", ["stop", "drop"])
+def test_a_date_before_the_year_1_is_no_time(on_bad_record: str) -> None:
+    long_ago = -(2**63) // 500  # in milliseconds: what no integer of microseconds holds
+    source = ListSource({"a": [10, long_ago, 20, PAUSE]}, dtype=pl.Datetime("ms"))
+    operator, collected, _ = start(source, batch_rows=3, on_bad_record=on_bad_record)
+    if on_bad_record == "stop":
+        with pytest.raises(RecordError, match="row 1 of the batch has no usable event time"):
+            operator.poll()
+        return
+    assert operator.poll().watermark == 19_999
+    assert len(collected.frames[0]) == 2
 
 
 def test_a_time_column_of_text_is_refused() -> None:

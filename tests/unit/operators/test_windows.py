@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -12,6 +13,7 @@ from penstock.model.clocks import MAX_WATERMARK
 from penstock.model.errors import UserError
 from penstock.model.handles import Redistribution
 from penstock.model.ids import CheckpointId
+from penstock.operators import side_by_side
 from penstock.operators.windows import WindowAggregate
 from penstock.state.key_groups import group_range, key_groups, owner, slice_groups
 
@@ -178,12 +180,14 @@ def test_clock_windows_of_subtasks_that_fired_unequally_fire_once_after_a_restor
         operator.on_barrier()
         written.append(operator.snapshot(CheckpointId(1))())
         emitted.extend(collected.frames)
-    restored = counting(assigner, event_time=None, time=pl.Int64())
-    collected = start(restored, clock=clock)
+    whole = counting(assigner, event_time=None, time=pl.Int64())
+    collected = start(whole, clock=clock)
     sections: dict[str, list[pl.DataFrame]] = {}
     for section in (section for sections_of_one in written for section in sections_of_one):
         sections.setdefault(section.state, []).append(section.frame)
-    restored.restore(sections)
+    make = partial(counting, assigner, event_time=None, time=pl.Int64())
+    restored = side_by_side.restored(whole, whole._spec, make, sections)
+    restored.on_restored()
     clock.now = 12
     restored.on_batch(frame)
     assert restored.next_processing_time() is not None

@@ -49,6 +49,31 @@ def test_a_cut_gives_each_row_to_its_bin_once_and_in_order(
         assert part["position"].is_sorted()
 
 
+def lift_keys(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.with_columns(pl.lit(1, pl.Int64).alias("count"))
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdefghijkl"), min_size=1), min_size=1, max_size=12), st.integers(1, 10))
+def test_rows_that_are_frozen_one_by_one_come_to_the_same(batches: list[list[str]], fold_rows: int) -> None:
+    held = Bins(count_keys, merge_counts, lift=lift_keys, fold_rows=fold_rows)
+    restored = Bins(count_keys, merge_counts, lift=lift_keys, fold_rows=fold_rows)
+    for names in batches:
+        held.add(0, keys(*names))
+    for start, partial in held.freeze()():
+        restored.add_partial(start, partial)
+    expected = Counter(name for names in batches for name in names)
+    for each in (held, restored):
+        (partial,) = each.partials([0])
+        assert dict(partial.rows()) == expected
+        assert partial["key"].is_unique().all()
+
+
+def test_a_single_frame_in_which_a_key_repeats_is_merged() -> None:
+    held = bins()
+    held.add_partial(0, pl.DataFrame({"key": ["a", "a"], "count": [1, 2]}))
+    assert [frame.rows() for frame in held.loose([0])[0]] == [[("a", 3)]]
+
+
 @given(
     st.lists(st.tuples(st.sampled_from([0, 10]), st.lists(st.sampled_from("abc"), min_size=1)), max_size=30),
     st.integers(1, 20),

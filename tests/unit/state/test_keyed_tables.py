@@ -51,8 +51,8 @@ def test_a_table_is_a_dictionary(data: st.DataObject, column: tuple[pl.DataType,
             model |= dict.fromkeys(plain, number)
             written |= dict.fromkeys(plain, number)
         assert len(table) == len(model)
-    held = table.freeze()()
-    assert sorted(held[0]["v"].to_list() if held else []) == sorted(model.values())
+    held = table.freeze()
+    assert sorted(held.frame()["v"].to_list() if held else []) == sorted(model.values())
 
 
 def test_expired_rows_are_not_found_and_are_given_when_they_are_forgotten() -> None:

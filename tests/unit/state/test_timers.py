@@ -1,13 +1,22 @@
-"""Timers, against a sorted set of (time, key)."""
+"""Timers, in memory and in a database, against a sorted set of (time, key)."""
 
+import shutil
+import tempfile
+import tracemalloc
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import polars as pl
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from penstock.state.key_groups import KEY_GROUP
+from penstock.state.frozen_databases import FrozenDatabase
+from penstock.state.key_groups import KEY_GROUP, key_groups
 from penstock.state.keys import KeyCodec
+from penstock.state.rocks import Database, RestoredFiles
 from penstock.state.timers import Timers
 from penstock.state.values import MakeTable
 
@@ -84,6 +93,92 @@ class TimerMachine(RuleBasedStateMachine):
 TestTimersAgainstASortedSet = TimerMachine.TestCase
 
 
+class StoredTimerMachine(RuleBasedStateMachine):
+    """With so small a budget that every merge writes, and snapshots that are taken up at other key groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="penstock-timers-"))
+        self.model: set[tuple[int, int]] = set()
+        self.frozen: list[FrozenDatabase] = []
+        self.open((), range(8), budget=1)
+
+    def open(self, restored: Sequence[RestoredFiles], groups: range, *, budget: int) -> None:
+        self.database = Database(self.folder / "database", groups=groups, budget=1 << 20, restored=restored)
+        self.groups = groups
+        self.timers = make_timers()
+        self.timers.store_in(self.database, "timers", groups, budget)
+
+    @rule(time=TIMES, key=KEYS)
+    def set_timer(self, time: int, key: int) -> None:
+        if group_of(key) in self.groups:
+            self.timers.set(time, key)
+            self.model.add((time, key))
+
+    @rule(time=TIMES, key=KEYS)
+    def delete(self, time: int, key: int) -> None:
+        self.timers.delete(time, key)
+        self.model.discard((time, key))
+
+    @rule(watermark=TIMES, limit=st.integers(1, 20))
+    def pop(self, watermark: int, limit: int) -> None:
+        wanted = {pair for pair in self.model if pair[0] <= watermark}
+        soon = self.timers.upcoming(watermark, 100)
+        due = list(islice(self.timers.due(watermark), limit))
+        assert [time for time, _ in due] == sorted(time for time, _ in due)
+        assert len(due) == len(set(due)) == min(limit, len(wanted))
+        assert set(due) <= wanted
+        assert {key for _, key in due} <= set(soon)
+        self.model.difference_update(due)
+        assert not due or due[-1][0] <= min((time for time, _ in wanted - set(due)), default=due[-1][0])
+
+    @rule()
+    def merge(self) -> None:
+        self.timers.merge()
+
+    @rule()
+    def freeze(self) -> None:
+        self.frozen.append(FrozenDatabase(self.database, [self.timers.freeze()], lambda: None))
+
+    @rule()
+    def link(self) -> None:
+        if self.frozen:
+            shutil.rmtree(self.frozen.pop(0).link().folder)
+
+    @rule(split=st.integers(1, 7), budget=st.sampled_from([1, 1 << 20]))
+    def take_up_half_of_the_groups(self, split: int, budget: int) -> None:
+        for frozen in self.frozen:
+            frozen.link()
+        self.frozen.clear()
+        linked = FrozenDatabase(self.database, [self.timers.freeze()], lambda: None).link()
+        kept = self.folder / "kept"
+        shutil.rmtree(kept, ignore_errors=True)
+        linked.folder.rename(kept)
+        self.database.close()
+        groups = range(min(split, self.groups.stop))
+        self.open([RestoredFiles(kept, self.groups, ())], groups, budget=budget)
+        self.model = {(time, key) for time, key in self.model if group_of(key) in groups}
+
+    @invariant()
+    def nothing_is_due_too_early(self) -> None:
+        first = min((time for time, _ in self.model), default=None)
+        if first is not None:
+            assert self.timers.next_time is not None
+            assert self.timers.next_time <= first
+
+    def teardown(self) -> None:
+        self.database.close()
+        shutil.rmtree(self.folder)
+
+
+def group_of(key: int) -> int:
+    return int(key_groups(pl.DataFrame({"k": [key]}), ["k"], 8)[0])
+
+
+TestStoredTimersAgainstASortedSet = StoredTimerMachine.TestCase
+TestStoredTimersAgainstASortedSet.settings = settings(max_examples=10, stateful_step_count=20, deadline=None)
+
+
 def test_timers_that_are_set_and_deleted_while_others_fire_are_respected() -> None:
     timers = make_timers()
     timers.set_many([10, 10, 20, 40], [1, 2, 3, 4])
@@ -105,3 +200,20 @@ def test_a_large_bucket_fires_in_the_order_of_registration() -> None:
     timers.set_many([1] * len(keys), keys)
     assert [key for _, key in timers.due(1)] == keys
     assert timers.next_time is None
+
+
+def test_timers_that_are_written_are_not_in_memory_any_more(tmp_path: Path) -> None:
+    database = Database(tmp_path / "database", groups=range(8), budget=1 << 20)
+    timers = make_timers()
+    timers.store_in(database, "timers", range(8), 1)
+    tracemalloc.start()
+    try:
+        for first in range(0, 20_000, 1_000):
+            timers.set_many(range(first, first + 1_000), range(first, first + 1_000))
+            timers.merge()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 500_000
+    assert len(list(timers.due(30_000))) == 20_000
+    database.close()

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,10 +39,24 @@ def test_the_uri_of_a_folder_opens_that_folder(make: object, tmp_path: Path) -> 
 
 
 def test_an_unknown_scheme_says_which_there_are() -> None:
-    with pytest.raises(UserError, match=r"P017.*ftp://.*\n.*file://, memory://"):
+    with pytest.raises(UserError, match=r"P017.*ftp://.*\n.*file://, memory://, s3://"):
         open_store("ftp://host/x")
 
 
 def test_a_file_uri_with_a_host_is_refused() -> None:
     with pytest.raises(UserError, match="three slashes"):
         open_store("file://relative/path")
+
+
+def test_without_the_library_it_says_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['boto3'] = None; from penstock.storage import open_store; open_store('s3://lake')"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "S086 s3://lake: s3:// needs boto3, which is not installed here" in ended.stderr
+    assert "pip install 'penstock[s3]'" in ended.stderr
+
+
+def test_nothing_of_the_library_is_imported_without_such_a_store() -> None:
+    program = "import sys, penstock, penstock.storage; sys.exit('boto3' in sys.modules or 'botocore' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

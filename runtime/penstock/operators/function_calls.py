@@ -1,12 +1,12 @@
-"""A keyed function in one subtask: its states, its timers of both kinds, its context, and what a snapshot holds of it.
+"""A function with state in one subtask: its states, its timers, its context, and what a snapshot holds of it.
 
 Owns: the states and timers of one function, and when they are loaded and stored.
-Does not own: which rows the function is called with (operators.record_calls, operators.process), how state is kept
-(state.values, state.timers).
+Does not own: which rows the function is called with (operators.record_calls, operators.broadcast_calls), how state is
+kept (operators.keyed_states, operators.operator_states, state.timers).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -16,14 +16,15 @@ import polars as pl
 from penstock.model import specs
 from penstock.model.handles import Redistribution
 from penstock.operators.base import AnySection, OperatorContext, Output, Section, Snapshot
-from penstock.operators.contexts import KeyedContext
+from penstock.operators.contexts import NO_KEY, KeyedContext, ProcessContext, no_current_key
 from penstock.operators.failures import STOP, Failures
-from penstock.operators.keyed_states import KeyedStates, no_time
+from penstock.operators.keyed_states import KeyedStates
 from penstock.operators.loops import Loop
+from penstock.operators.operator_states import OperatorStates
 from penstock.operators.rows import RowBuilder
 from penstock.operators.side_rows import SideRows
 from penstock.operators.user_errors import place, user_code
-from penstock.operators.user_functions import KeyedFunction
+from penstock.operators.user_functions import StatefulFunction, declared_operator_states
 from penstock.state.keys import KeyCodec
 from penstock.state.rocks import RestoredFiles
 from penstock.state.timers import Timers
@@ -32,15 +33,15 @@ EVENT_TIMERS = "timers:event"
 PROCESSING_TIMERS = "timers:processing"
 """Names of the timers' sections; no Python names, so that they are never the names of states."""
 
-_TIMERS_PER_FRAME = 65_536
+_TIMERS_PER_FRAME = 16_384
 
 
-class KeyedCalls:
+class FunctionCalls:
     """Binds a function to its states and timers, and calls its timers."""
 
     def __init__(
         self,
-        function: KeyedFunction,
+        function: StatefulFunction,
         *,
         name: str,
         keys: tuple[str, ...],
@@ -51,8 +52,9 @@ class KeyedCalls:
         sides: Sequence[specs.SideOutput] = (),
         tags: Sequence[str] = (),
     ) -> None:
+        """Without `keys`: rows have none, and timers are those of the subtask."""
         where = place(context)
-        self.operator, self.output, self.name = context, output, name
+        self.operator, self.output, self.name, self.keyed = context, output, name, bool(keys)
         self.rows = RowBuilder(rows, where=where, function=name)
         self.keys = KeyCodec(keys, where=where)
         self.failures = Failures(on_error, context, output)
@@ -60,27 +62,33 @@ class KeyedCalls:
         self._function = function
         self._event = Timers(self.keys, max_parallelism=context.max_parallelism)
         self._processing = Timers(self.keys, max_parallelism=context.max_parallelism)
-        self.context = KeyedContext(
-            context.subtask.index,
-            context.parallelism,
-            event=self._event,
-            processing=self._processing,
-            decode=self.keys.decode,
-            metrics=context.counters.user,
-            now=context.clock.now_us,
-            side=self.sides.keep,
-        )
-        self.states = KeyedStates(function, self.keys, operator=context, context=self.context)
+        self.context = self._make_context()
+        timers = {EVENT_TIMERS: self._event, PROCESSING_TIMERS: self._processing} if self.keyed else {}
+        self.states = KeyedStates(function, self.keys, operator=context, context=self.context, timers=timers)
+        self.operator_states = OperatorStates(function, declared_operator_states(function), context)
         self.ended = False
         self._firing: tuple[int, Any] = (0, None)
         self._event_loop = self._timer_loop(function.on_timer)
         self._processing_loop = self._timer_loop(function.on_processing_timer)
         self._closing = ExitStack()
 
+    def _make_context(self) -> ProcessContext:
+        operator = self.operator
+        shared: dict[str, Any] = {
+            "event": self._event,
+            "processing": self._processing,
+            "metrics": operator.counters.user,
+            "now": operator.clock.now_us,
+            "side": self.sides.keep,
+        }
+        if not self.keyed:
+            return ProcessContext(operator.subtask.index, operator.parallelism, **shared)
+        return KeyedContext(operator.subtask.index, operator.parallelism, decode=self.keys.decode, **shared)
+
     def open(self) -> None:
         """Call the user's `open`; from now on `close` calls the user's."""
         self._closing.callback(self._close_function)
-        with user_code(self.operator, f"{self.name}.open"):
+        with self.without_key(), user_code(self.operator, f"{self.name}.open"):
             self._function.open(self.context)
 
     def close(self) -> None:
@@ -93,7 +101,7 @@ class KeyedCalls:
             self._function.close()
 
     def _timer_loop(self, function: Any) -> Loop:
-        return Loop(function, "context, time", ["time"], self.states.loaded, self.rows)
+        return Loop(function, "context, time", ["time"], self.states.loaded, self.rows, keyed=self.keyed)
 
     # ------------------------------------------------------------ around calls
 
@@ -110,7 +118,23 @@ class KeyedCalls:
 
     def count(self) -> None:
         """After calls: how much state there is."""
-        self.states.count()
+        self.states.count(self.operator_states.rows)
+
+    @contextmanager
+    def without_key(self) -> Iterator[None]:
+        """Around user code that has no current key, though rows have keys: state of one must not be touched."""
+        context = self.context
+        if not self.keyed:
+            yield
+            return
+        self.states.unload()
+        context.key, context.has_key = NO_KEY, False
+        try:
+            yield
+        finally:
+            context.has_key = True
+        if any(bound.handle.holds_value() for bound in self.states.loaded):
+            raise no_current_key()
 
     # ------------------------------------------------------------ timers
 
@@ -128,10 +152,9 @@ class KeyedCalls:
         return None if self.ended else self._processing.next_time
 
     def _fire(self, timers: Timers, loop: Loop, now: int, method: str) -> None:
-        self.begin()
         self.context._timestamp = lambda: self._firing[0]
-        self.states.row_time = no_time
         while (due := timers.next_time) is not None and due <= now:
+            self.begin()
             self.states.prepare(timers.upcoming(now, _TIMERS_PER_FRAME))
             some = islice(self._due(timers, now), _TIMERS_PER_FRAME)
             made = self.rows.empty()
@@ -153,12 +176,15 @@ class KeyedCalls:
     def snapshot(self) -> Snapshot:
         """Freeze all states and timers."""
         states = self.states.snapshot()
-        tables = (EVENT_TIMERS, self._event.snapshot()), (PROCESSING_TIMERS, self._processing.snapshot())
+        operator_states = self.operator_states.snapshot()
+        all_timers = (EVENT_TIMERS, self._event), (PROCESSING_TIMERS, self._processing)
+        tables = [(name, timers.snapshot()) for name, timers in all_timers if not timers.is_stored]
+        redistribution = Redistribution.KEYED if self.keyed else Redistribution.UNION
 
         def sections() -> Sequence[AnySection]:
             made = [(name, make()) for name, make in tables]
-            timers = [Section(name, Redistribution.KEYED, frame) for name, frame in made if frame is not None]
-            return [*states(), *timers]
+            timers = [Section(name, redistribution, frame) for name, frame in made if frame is not None]
+            return [*states(), *operator_states(), *timers]
 
         return sections
 
@@ -172,4 +198,6 @@ class KeyedCalls:
         for name, kept in timers.items():
             for frame in sections.get(name, ()):
                 kept.restore(frame)
-        self.states.restore({name: frames for name, frames in sections.items() if name not in timers})
+        self.operator_states.restore(sections)
+        others = (*timers, *self.operator_states.names)
+        self.states.restore({name: frames for name, frames in sections.items() if name not in others})
