@@ -120,10 +120,11 @@ class LiveProgress:
 
 def progress_line(view: JobView, rate: float | None, now_us: int) -> str:
     """The whole job in one line."""
+    at_rate = "" if rate is None else f" ({figures.rows(rate)}/s)"
     parts = [
         f"{view.name} {view.state}",
         figures.duration(figures.running_us(view, now_us)),
-        f"{figures.rows(figures.rows_read(view))} rows read" + (f" ({figures.rows(rate)}/s)" if rate is not None else ""),
+        f"{figures.rows(figures.rows_read(view))} rows read{at_rate}",
         _checkpoint_text(view),
     ]
     if view.restarts:
