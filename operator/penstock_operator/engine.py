@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 
@@ -157,7 +157,7 @@ def _job(job: Mapping[str, Any]) -> EngineJob:
 
 def _savepoint(savepoint: Mapping[str, Any]) -> EngineSavepoint:
     return EngineSavepoint(
-        name=savepoint["uri"].rpartition("/")[2],
+        name=urlsplit(savepoint["uri"]).path.rpartition("/")[2],
         uri=savepoint["uri"],
         status=savepoint["status"],
         reason=savepoint["reason"],

@@ -162,7 +162,7 @@ class _Api:
         query = request.query_params
         name = query.get("name")
         for view in self._jobs.savepoints(self._known(request)):
-            if name is not None and view.uri.rpartition("/")[2] == name:
+            if name is not None and urlsplit(view.uri).path.rpartition("/")[2] == name:
                 return _json(view, status=202)
         job = self._running(request, "no savepoint can be taken")
         for view in self._jobs.savepoints(job):
