@@ -9,7 +9,7 @@ EPISODES ?= 30
 # One more than there are cores: some tests wait for processes most of the time.
 JOBS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
-.PHONY: help setup demo test torture sim check fmt bench test-services e2e clean
+.PHONY: help setup demo test torture sim check fmt bench test-services images e2e clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## ?/\t/' | expand -t 18
@@ -54,6 +54,9 @@ bench: $(VENV)/.dev ## figures as ratios against a peer in the same run, [ONLY=n
 
 test-services: $(VENV)/.dev ## tests against real S3 servers, which it builds and keeps in ~/.cache/penstock-services
 	@$(BIN)/python tests/services/s3_servers.py && $(BIN)/pytest tests/services -m services
+
+images:          ## container images, by docker, podman or buildah, [TAG=x] [PREFIX=registry/] [BASE=python:3.12-slim]
+	@PREFIX="$(PREFIX)" BASE="$(BASE)" images/build $(if $(TAG),--tag $(TAG))
 
 e2e: $(VENV)/.dev ## tests on a real Kubernetes (the operator is not there yet)
 	@echo "nothing of this version runs on Kubernetes yet"

@@ -80,3 +80,21 @@ def test_a_job_is_watched_and_stopped_by_commands(url, running_job):
     assert f"--jobmanager {url} --from {job.id}" in errors
     assert output == ""
     assert ask("cancel", job.id, at) == f"{job.id} is stopped\n"
+
+
+def test_a_job_is_submitted_once_under_its_id_and_left_alone(url, tmp_path):
+    program = tmp_path / "told.py"
+    program.write_text(
+        "import sys\nimport penstock as ps\n\n\ndef told(flow: ps.Flow) -> None:\n"
+        '    words = ps.items([{"n": each} for each in sys.argv[1:]])\n'
+        '    flow.read(words).write(ps.discard(), uid=f"out-{sys.argv[1]}")\n'
+    )
+    words = ["run", str(program), f"--jobmanager={url}", "--detach", "--id=orders-1", "--set=restart.budget=3"]
+    words += ["--max-parallelism=64", "--", "left", "right"]
+    assert ask(*words) == "orders-1\n"
+    assert ask(*words) == "orders-1\n"
+    client = RestClient(url)
+    assert [job.id for job in client.jobs()] == ["orders-1"]
+    graph = msgspec.json.decode(client.graph("orders-1"))
+    assert (graph["max_parallelism"], graph["settings"]["restart"]["budget"]) == (64, 3)
+    assert b"out-left" in client.graph("orders-1")

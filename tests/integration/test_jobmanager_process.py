@@ -130,6 +130,20 @@ def test_a_job_waits_for_slots_and_survives_the_death_of_its_jobmanager(start):
     assert again.cancel(job).state == "cancelled"
 
 
+def test_a_job_that_is_submitted_twice_under_one_id_is_one_job(start):
+    first = start()
+    client = first.client()
+    assert client.submit(graph(), job_id="orders-1").id == "orders-1"
+    assert client.submit(graph(), job_id="orders-1").id == "orders-1"
+    first.end(signal.SIGKILL)
+    again = start().client()
+    assert again.submit(graph(), job_id="orders-1").id == "orders-1"
+    assert [job.id for job in again.jobs()] == ["orders-1"]
+    for wrong in ("../orders", "Orders", "a" * 101):
+        with pytest.raises(UserError, match="H003"):
+            again.submit(graph(), job_id=wrong)
+
+
 def test_a_job_cannot_start_from_what_is_not_there(start):
     client = start().client()
     with pytest.raises(UserError, match=r"S001 .*there is no earlier job"):

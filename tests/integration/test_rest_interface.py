@@ -59,15 +59,15 @@ class PlainJobs:
     async def graph(self, job):
         return b'{"name":"g"}'
 
-    async def submit(self, body, *, name, origin, restore):
+    async def submit(self, body, *, name, origin, restore, job_id):
         try:
             msgspec.json.decode(body, type=JobGraph)
         except msgspec.DecodeError as error:
             raise UserError("H005", f"the body is not a job graph: {error}") from error
         self.orders.append((name, origin))
         self.restore = restore
-        self.states[JobId("new-1")] = "created"
-        return JobId("new-1")
+        self.states[JobId(job_id or "new-1")] = "created"
+        return JobId(job_id or "new-1")
 
     def cancel(self, job):
         self.orders.append(("cancel", job))
@@ -82,9 +82,10 @@ class PlainJobs:
     def savepoints(self, job):
         return tuple(self.taken)
 
-    async def take_savepoint(self, job, *, folder, stop):
+    async def take_savepoint(self, job, *, folder, stop, name):
         self.orders.append(("stop-savepoint" if stop else "savepoint", folder))
-        self.taken.append(SavepointView(uri="file:///s/1", kind="savepoint", status="pending", requested_us=0))
+        uri = f"file:///s/{name or 1}"
+        self.taken.append(SavepointView(uri=uri, kind="savepoint", status="pending", requested_us=0))
         return self.taken[-1]
 
 
@@ -170,6 +171,20 @@ def test_one_savepoint_is_taken_at_a_time_and_only_of_a_job_that_runs(client, jo
     status, problem = status_of(f"{client.url}/jobs/done-1/savepoints", method="POST", body=b"")
     assert (status, problem["code"]) == (409, "S008")
     assert client.savepoints("calm-1") == [view]
+
+
+def test_a_savepoint_with_a_name_is_taken_once_whatever_became_of_the_job(client, jobs):
+    view = client.take_savepoint("calm-1", folder="s3://b/s", name="before-7", stop=True)
+    assert view.uri == "file:///s/before-7"
+    assert client.take_savepoint("calm-1", folder="s3://b/s", name="before-7", stop=True) == view
+    jobs.states[JobId("calm-1")] = "stopped"
+    assert client.take_savepoint("calm-1", folder="s3://b/s", name="before-7", stop=True) == view
+    assert jobs.orders == [("stop-savepoint", "s3://b/s")]
+
+
+def test_a_job_gets_the_id_that_its_client_chose(client):
+    graph = msgspec.json.encode(JobGraph(name="g", vertices=(), edges=(), bounded=True))
+    assert client.submit(graph, job_id="orders-1").id == "orders-1"
 
 
 def test_a_body_over_the_limit_is_413(client):

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,6 +19,10 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
     parallelism: int
     checkpoint_interval: str | None
     restarts: int | None
+    max_parallelism: int | None = None
+    settings: dict[str, str] = {}
+    args: tuple[str, ...] = ()
+    """What the program finds in `sys.argv[1:]`."""
     output: str
     """Where the answer goes: the user's program may print."""
 
@@ -44,6 +49,9 @@ def build_graph(
     parallelism: int = 1,
     checkpoint_interval: str | None = None,
     restarts: int | None = None,
+    max_parallelism: int | None = None,
+    settings: Mapping[str, str] | None = None,
+    args: Sequence[str] = (),
 ) -> JobGraph:
     """The graph of `file.py:function`; UserError with the user's own file and line."""
     with tempfile.TemporaryDirectory(prefix="penstock-build-") as folder:
@@ -53,6 +61,9 @@ def build_graph(
             parallelism=parallelism,
             checkpoint_interval=checkpoint_interval,
             restarts=restarts,
+            max_parallelism=max_parallelism,
+            settings=dict(settings or {}),
+            args=tuple(args),
             output=str(output),
         )
         command = [sys.executable, "-m", "penstock.cli.build", msgspec.json.encode(request).decode()]

@@ -24,6 +24,7 @@ from penstock.local.following import counted_interrupts, follow
 from penstock.local.progress import Progress, SilentProgress, choose_progress, summary
 from penstock.local.running import run_graph
 from penstock.model.clocks import SystemClock
+from penstock.model.errors import UserError
 from penstock.model.specs import Sink
 from penstock.model.views import JobView
 from penstock.rpc import RestClient
@@ -32,13 +33,23 @@ from penstock.savepoints import RestoreOptions
 
 def run(
     program: Annotated[str, typer.Argument(metavar="PROGRAM", help="`file.py:function` or `module:function`.")],
+    args: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGS]", help="What the program finds in `sys.argv[1:]`.")
+    ] = None,
     parallelism: Annotated[int, typer.Option("--parallelism", "-p", min=1, help="Subtasks per operator.")] = 1,
     task_managers: Annotated[int, typer.Option("--task-managers", min=1, help="Processes that hold slots.")] = 1,
     checkpoint_interval: Annotated[
         str | None, typer.Option("--checkpoint-interval", metavar="TIME", help="Like 1s, 500ms, 5m.")
     ] = None,
+    max_parallelism: Annotated[
+        int | None, typer.Option("--max-parallelism", min=1, help="Key groups of state; fixed for its life.")
+    ] = None,
     restarts: Annotated[
         int | None, typer.Option("--restarts", min=0, help="Failures in a row before the job has failed.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the job, as `flow.configure` knows them."),
     ] = None,
     state_dir: Annotated[
         str | None,
@@ -57,6 +68,13 @@ def run(
     jobmanager: Annotated[
         str | None,
         typer.Option("--jobmanager", metavar="URL", help="Submit to this JobManager instead of starting one."),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="With --jobmanager: print the job's id as soon as it is submitted.")
+    ] = False,
+    job_id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="With --jobmanager: the job's id. Submitted twice, it is one job."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -79,10 +97,27 @@ def run(
     restore = restore_options(
         allow_non_restored=allow_non_restored, allow_foreign=allow_foreign, evolve=evolve, map_uid=map_uid
     )
-    graph = build_graph(program, parallelism=parallelism, checkpoint_interval=checkpoint_interval, restarts=restarts)
+    if jobmanager is None and (detach or job_id is not None):
+        raise UserError("C014", "--detach and --id are for a running JobManager", fix="name it: --jobmanager URL")
+    graph = build_graph(
+        program,
+        parallelism=parallelism,
+        checkpoint_interval=checkpoint_interval,
+        restarts=restarts,
+        max_parallelism=max_parallelism,
+        settings=_pairs(settings),
+        args=args or (),
+    )
+    if jobmanager is not None and detach:
+        submitted = _submit(RestClient(jobmanager), graph, origin, restore, job_id)
+        if as_json:
+            print_json(submitted)
+        else:
+            print(submitted.id)
+        return
     progress: Progress = SilentProgress(sys.stderr) if as_json else choose_progress()
     if jobmanager is not None:
-        view = _run_there(RestClient(jobmanager), graph, progress, origin, restore)
+        view = _run_there(RestClient(jobmanager), graph, progress, origin, restore, job_id)
         kept, folder = None, None
         rows: dict[str, list[dict[str, object]]] = {}
     else:
@@ -111,14 +146,35 @@ def run(
 
 
 def _run_there(
-    client: RestClient, graph: JobGraph, progress: Progress, origin: str | None, restore: RestoreOptions
+    client: RestClient,
+    graph: JobGraph,
+    progress: Progress,
+    origin: str | None,
+    restore: RestoreOptions,
+    job_id: str | None,
 ) -> JobView:
-    job = client.submit(msgspec.json.encode(graph), origin=origin, restore=restore.query).id
+    job = _submit(client, graph, origin, restore, job_id).id
     with counted_interrupts() as interrupts:
         try:
             return follow(client, job, progress, interrupts, clock=SystemClock())
         finally:
             progress.close()
+
+
+def _pairs(texts: list[str] | None) -> dict[str, str]:
+    pairs = {}
+    for text in texts or ():
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise UserError("P018", f'--set "{text}" is not NAME=VALUE', fix="--set source.on_bad_record=drop")
+        pairs[name] = value
+    return pairs
+
+
+def _submit(
+    client: RestClient, graph: JobGraph, origin: str | None, restore: RestoreOptions, job_id: str | None
+) -> JobView:
+    return client.submit(msgspec.json.encode(graph), origin=origin, restore=restore.query, job_id=job_id)
 
 
 def _print_end(view: JobView, graph: JobGraph, folder: Path | None, again: str | None) -> None:

@@ -82,6 +82,13 @@ def take(client: RestClient, job: str, to: str | None, *, stop: bool, as_json: b
 def restore_check(
     program: Annotated[str, typer.Argument(metavar="PROGRAM", help="`file.py:function` or `module:function`.")],
     origin: Annotated[str, typer.Option("--from", metavar="SAVEPOINT", help="Path or URI of its folder.")],
+    args: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGS]", help="What the program finds in `sys.argv[1:]`.")
+    ] = None,
+    parallelism: Annotated[int, typer.Option("--parallelism", "-p", min=1, help="Subtasks per operator.")] = 1,
+    max_parallelism: Annotated[
+        int | None, typer.Option("--max-parallelism", min=1, help="Key groups of state; fixed for its life.")
+    ] = None,
     allow_non_restored: AllowNonRestoredOption = False,
     allow_foreign: AllowForeignOption = False,
     evolve: EvolveOption = False,
@@ -96,7 +103,8 @@ def restore_check(
     options = restore_options(
         allow_non_restored=allow_non_restored, allow_foreign=allow_foreign, evolve=evolve, map_uid=map_uid
     )
-    report = restore_report(found.manifest, build_graph(program), options)
+    graph = build_graph(program, parallelism=parallelism, max_parallelism=max_parallelism, args=args or ())
+    report = restore_report(found.manifest, graph, options)
     problems = [each for each in catalogue.verify(found.store, found.manifest, deep=True) if not each.stray]
     if as_json:
         print_json({"findings": report.findings, "problems": problems})

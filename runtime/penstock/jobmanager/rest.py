@@ -55,8 +55,10 @@ class Jobs(Protocol):
         """JSON of what was submitted."""
         ...
 
-    async def submit(self, body: bytes, *, name: str | None, origin: str | None, restore: RestoreOptions) -> JobId:
-        """Start a job; UserError when it cannot be one."""
+    async def submit(
+        self, body: bytes, *, name: str | None, origin: str | None, restore: RestoreOptions, job_id: str | None
+    ) -> JobId:
+        """Start a job; UserError when it cannot be one. The same `job_id` again is the same job."""
         ...
 
     def cancel(self, job: JobId) -> None:
@@ -75,7 +77,7 @@ class Jobs(Protocol):
         """Of a known job, those that this JobManager was asked for."""
         ...
 
-    async def take_savepoint(self, job: JobId, *, folder: str | None, stop: bool) -> SavepointView:
+    async def take_savepoint(self, job: JobId, *, folder: str | None, stop: bool, name: str | None) -> SavepointView:
         """Begin to take one in a folder of its own below `folder`; UserError when nothing can be written there."""
         ...
 
@@ -160,7 +162,11 @@ class _Api:
         body = await self._body(request)
         query = request.query_params
         job = await self._jobs.submit(
-            body, name=query.get("name"), origin=query.get("from"), restore=_restore_options(query)
+            body,
+            name=query.get("name"),
+            origin=query.get("from"),
+            restore=_restore_options(query),
+            job_id=query.get("id"),
         )
         return _json(self._jobs.job(job), status=201)
 
@@ -174,6 +180,11 @@ class _Api:
         return _json(self._jobs.savepoints(self._known(request)))
 
     async def take_savepoint(self, request: Request) -> Response:
+        query = request.query_params
+        name = query.get("name")
+        for view in self._jobs.savepoints(self._known(request)):
+            if name is not None and view.uri.rpartition("/")[2] == name:
+                return _json(view, status=202)
         job = self._running(request, "no savepoint can be taken")
         for view in self._jobs.savepoints(job):
             if view.status == "pending":
@@ -183,8 +194,9 @@ class _Api:
                     f"job {job} is taking a savepoint already: {view.uri}",
                     fix="wait until that one is complete",
                 )
-        query = request.query_params
-        view = await self._jobs.take_savepoint(job, folder=query.get("to"), stop=query.get("stop") == "true")
+        view = await self._jobs.take_savepoint(
+            job, folder=query.get("to"), stop=query.get("stop") == "true", name=name
+        )
         return _json(view, status=202)
 
     async def rescales(self, request: Request) -> Response:

@@ -62,6 +62,7 @@ class JobManager:
         self._state_dir, self._shell, self._core = state_dir, shell, core
         self._epoch, self._host, self._random = epoch, host, rng
         self._jobs: list[JobId] = []
+        self._arriving: set[JobId] = set()
 
     def recover(self) -> None:
         """Take up all jobs that the state directory holds."""
@@ -105,12 +106,35 @@ class JobManager:
         return await asyncio.to_thread(self._state_dir.store(job).get, GRAPH) or b"null"
 
     async def submit(
-        self, body: bytes, *, name: str | None, origin: str | None, restore: RestoreOptions | None = None
+        self,
+        body: bytes,
+        *,
+        name: str | None,
+        origin: str | None,
+        restore: RestoreOptions | None = None,
+        job_id: str | None = None,
     ) -> JobId:
         """Store the graph, and the state to start from, before the core hears of the job.
 
-        Returns when the job is in its journal: who was told of a job will find it again.
+        Returns when the job is in its journal: who was told of a job will find it again. Who gives the job an id may
+        ask again, after a lost answer: a job that is there already is the answer.
         """
+        job = None if job_id is None else _checked_id(job_id)
+        if job is None:
+            return await self._submit(body, job, name=name, origin=origin, restore=restore)
+        if job in self._jobs:
+            return job
+        if job in self._arriving:
+            raise RetryableError("C008", f"job {job} is being submitted", fix="ask again in a moment")
+        self._arriving.add(job)
+        try:
+            return await self._submit(body, job, name=name, origin=origin, restore=restore)
+        finally:
+            self._arriving.remove(job)
+
+    async def _submit(
+        self, body: bytes, job: JobId | None, *, name: str | None, origin: str | None, restore: RestoreOptions | None
+    ) -> JobId:
         try:
             graph = msgspec.json.decode(body, type=JobGraph)
         except msgspec.DecodeError as error:
@@ -122,7 +146,7 @@ class JobManager:
         if name:
             graph = msgspec.structs.replace(graph, name=name)
         found = await asyncio.to_thread(restoring.find_origin, self._state_dir, origin) if origin else None
-        job = self._new_id(graph.name)
+        job = job or self._new_id(graph.name)
         store = self._state_dir.store(job)
         data = msgspec.json.encode(graph)
         options = restore or RestoreOptions()
@@ -180,9 +204,11 @@ class JobManager:
         self._shell.feed(RescaleRequested(job=job, size=self._core.plan_rescale(job, parallelism, operators)))
         return self._core.rescales(job)[-1]
 
-    async def take_savepoint(self, job: JobId, *, folder: str | None, stop: bool) -> SavepointView:
-        """Begin to take one; its folder is named by the job, and is that savepoint's alone."""
-        name = f"{job}-{self._random.randrange(16**8):08x}"
+    async def take_savepoint(
+        self, job: JobId, *, folder: str | None, stop: bool, name: str | None = None
+    ) -> SavepointView:
+        """Begin to take one; its folder is named by the job or by the caller, and is that savepoint's alone."""
+        name = _checked_id(name) if name else f"{job}-{self._random.randrange(16**8):08x}"
         parent = folder or self._state_dir.savepoints
         try:
             store = await asyncio.to_thread(lambda: Prefixed(open_store(parent), name))
@@ -216,6 +242,15 @@ class JobManager:
         """Readable and unique: the job's name and six random hex digits."""
         slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "job"
         return JobId(f"{slug}-{self._random.randrange(16**6):06x}")
+
+
+def _checked_id(text: str) -> JobId:
+    """An id that somebody else chose becomes part of paths."""
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,98}[a-z0-9])?", text):
+        raise UserError(
+            "H003", f'"{text}" cannot be an id', fix="up to 100 lower-case letters, digits and hyphens: orders-1"
+        )
+    return JobId(text)
 
 
 def _remove_all(store: ObjectStore) -> None:

@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +26,7 @@ from penstock.local.progress import Progress, SilentProgress, choose_progress, s
 from penstock.model.clocks import Clock, SystemClock
 from penstock.model.durations import parse_duration
 from penstock.model.errors import FatalJobError, UserError
-from penstock.model.settings import JobSettings
+from penstock.model.settings import JobSettings, with_texts
 from penstock.model.views import JobView
 from penstock.savepoints.checks import RestoreOptions
 from penstock.storage import folder_of
@@ -159,9 +160,15 @@ def run_graph(
 
 
 def with_settings(
-    graph: JobGraph, *, checkpoint_interval: str | timedelta | float | None = None, restarts: int | None = None
+    graph: JobGraph,
+    *,
+    checkpoint_interval: str | timedelta | float | None = None,
+    restarts: int | None = None,
+    values: Mapping[str, str] | None = None,
 ) -> JobGraph:
     """The same graph, with what was asked for in place of what the program says."""
+    if values:
+        graph = msgspec.structs.replace(graph, settings=with_texts(graph.settings, values, where="--set"))
     checkpoint, restart = graph.settings.checkpoint, graph.settings.restart
     if checkpoint_interval is not None:
         micros = parse_duration(checkpoint_interval, what="checkpoint interval")

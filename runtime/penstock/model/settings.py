@@ -129,6 +129,17 @@ class JobSettings(_Settings, frozen=True, kw_only=True):
     rescale: RescaleSettings = RescaleSettings()
 
 
+def with_texts(settings: JobSettings, texts: Mapping[str, str], *, where: str) -> JobSettings:
+    """As `with_values`, with values from a command line: `5` is a number, `true` is true, all else is text."""
+    values: dict[str, Any] = {}
+    for name, text in texts.items():
+        try:
+            values[name] = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            values[name] = text
+    return with_values(settings, values, where=where)
+
+
 def with_values(settings: JobSettings, values: Mapping[str, Any], *, where: str) -> JobSettings:
     """The same settings but for some, by name: `{"source.on_bad_record": "drop", "checkpoint.interval": "1s"}`.
 

@@ -5,7 +5,7 @@ Does not own: which rows the function is called with (operators.record_calls, op
 kept (operators.keyed_states, operators.operator_states, state.timers).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import islice
@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from penstock.model import specs
+from penstock.model.clocks import MIN_WATERMARK
 from penstock.model.handles import Redistribution
 from penstock.operators.base import AnySection, OperatorContext, Output, Section, Snapshot
 from penstock.operators.contexts import NO_KEY, KeyedContext, ProcessContext, no_current_key
@@ -25,13 +26,16 @@ from penstock.operators.rows import RowBuilder
 from penstock.operators.side_rows import SideRows
 from penstock.operators.user_errors import place, user_code
 from penstock.operators.user_functions import StatefulFunction, declared_operator_states
+from penstock.operators.window_progress import progress_section, restored_progress
+from penstock.state.key_groups import key_groups
 from penstock.state.keys import KeyCodec
 from penstock.state.rocks import RestoredFiles
 from penstock.state.timers import Timers
 
 EVENT_TIMERS = "timers:event"
 PROCESSING_TIMERS = "timers:processing"
-"""Names of the timers' sections; no Python names, so that they are never the names of states."""
+PROGRESS = "progress:timers"
+"""Names of sections beside those of states; no Python names, so that they are never the names of states."""
 
 _TIMERS_PER_FRAME = 16_384
 
@@ -67,6 +71,8 @@ class FunctionCalls:
         self.states = KeyedStates(function, self.keys, operator=context, context=self.context, timers=timers)
         self.operator_states = OperatorStates(function, declared_operator_states(function), context)
         self.ended = False
+        self._reached: set[tuple[range, int]] = set()
+        """How far event time had come for key groups, before a restore; forgotten as soon as it is there again."""
         self._firing: tuple[int, Any] = (0, None)
         self._event_loop = self._timer_loop(function.on_timer)
         self._processing_loop = self._timer_loop(function.on_processing_timer)
@@ -141,7 +147,24 @@ class FunctionCalls:
     def on_watermark(self, watermark: int) -> None:
         """Call the event-time timers that are due, in the order of time, also those that are set on the way."""
         self.context.watermark = watermark
+        early = self._take_early(watermark)
         self._fire(self._event, self._event_loop, watermark, "on_timer")
+        self._event.set_many(*early)
+
+    def _take_early(self, watermark: int) -> tuple[list[int], list[Any]]:
+        """Timers that were set when their time had passed already, taken out.
+
+        They are called when time goes on; that a restored source tells again what time it was is not that.
+        """
+        self._reached = {(groups, time) for groups, time in self._reached if time >= watermark}
+        due = list(self._event.due(watermark)) if self._reached else []
+        if not due:
+            return [], []
+        keys = pl.DataFrame(self.keys.encode([key for _, key in due]))
+        groups = key_groups(keys, self.keys.names, self.operator.max_parallelism).tolist()
+        early = [any(group in behind for behind, _ in self._reached) for group in groups]
+        self._event.set_many(*_unzip(timer for timer, waits in zip(due, early, strict=True) if not waits))
+        return _unzip(timer for timer, waits in zip(due, early, strict=True) if waits)
 
     def on_processing_time(self, now_us: int) -> None:
         """Call the processing-time timers that are due."""
@@ -180,13 +203,20 @@ class FunctionCalls:
         all_timers = (EVENT_TIMERS, self._event), (PROCESSING_TIMERS, self._processing)
         tables = [(name, timers.snapshot()) for name, timers in all_timers if not timers.is_stored]
         redistribution = Redistribution.KEYED if self.keyed else Redistribution.UNION
+        progress = self._snapshot_progress() if self.keyed else []
 
         def sections() -> Sequence[AnySection]:
             made = [(name, make()) for name, make in tables]
             timers = [Section(name, redistribution, frame) for name, frame in made if frame is not None]
-            return [*states(), *operator_states(), *timers]
+            return [*states(), *operator_states(), *timers, *progress]
 
         return sections
+
+    def _snapshot_progress(self) -> list[Section]:
+        earlier = sorted(self._reached, key=lambda part: (part[0].start, part[1]))
+        reached = [(self.operator.groups, self.context.watermark), *earlier]
+        frames = [progress_section(groups, time).frame for groups, time in reached if time != MIN_WATERMARK]
+        return [Section(PROGRESS, Redistribution.UNION, pl.concat(frames))] if frames else []
 
     def restore_files(self, restored: Sequence[RestoredFiles]) -> None:
         """Take up databases that earlier subtasks left."""
@@ -199,5 +229,11 @@ class FunctionCalls:
             for frame in sections.get(name, ()):
                 kept.restore(frame)
         self.operator_states.restore(sections)
-        others = (*timers, *self.operator_states.names)
+        self._reached = restored_progress(sections.get(PROGRESS, ()), self.operator.groups)
+        others = (*timers, PROGRESS, *self.operator_states.names)
         self.states.restore({name: frames for name, frames in sections.items() if name not in others})
+
+
+def _unzip(timers: Iterable[tuple[int, Any]]) -> tuple[list[int], list[Any]]:
+    pairs = list(timers)
+    return [time for time, _ in pairs], [key for _, key in pairs]

@@ -70,9 +70,13 @@ class RestClient:
         name: str | None = None,
         origin: str | None = None,
         restore: Sequence[tuple[str, str]] = (),
+        job_id: str | None = None,
     ) -> JobView:
-        """Start a job from the JSON of a job graph. `restore`: what is allowed on the way from `origin`."""
-        given = [("name", name), ("from", origin), *restore]
+        """Start a job from the JSON of a job graph. `restore`: what is allowed on the way from `origin`.
+
+        With a `job_id` it can be done again: the job that has it is the answer.
+        """
+        given = [("name", name), ("from", origin), ("id", job_id), *restore]
         query = urllib.parse.urlencode([(key, value) for key, value in given if value])
         return self._post(f"/jobs?{query}" if query else "/jobs", graph, seconds=_SUBMIT_SECONDS)
 
@@ -88,9 +92,11 @@ class RestClient:
         """Of one job, those that this JobManager was asked for."""
         return self._get(f"/jobs/{_quoted(job)}/savepoints", list[SavepointView])
 
-    def take_savepoint(self, job: str, *, folder: str | None = None, stop: bool = False) -> SavepointView:
-        """Begin to take one below `folder`; with `stop` the job ends with it."""
-        given = {"to": folder, "stop": "true" if stop else None}
+    def take_savepoint(
+        self, job: str, *, folder: str | None = None, stop: bool = False, name: str | None = None
+    ) -> SavepointView:
+        """Begin to take one below `folder`; with `stop` the job ends with it. The same `name` is not taken twice."""
+        given = {"to": folder, "stop": "true" if stop else None, "name": name}
         query = urllib.parse.urlencode({key: value for key, value in given.items() if value})
         data = self._call("POST", f"/jobs/{_quoted(job)}/savepoints?{query}", b"")
         return msgspec.json.decode(data, type=SavepointView)

@@ -28,7 +28,7 @@ from penstock.savepoints.shapes import differences, operators_of, shapes
 
 RESTORED, EVOLVED, DROPPED, REFUSED, NEW = "restored", "evolved", "dropped", "refused", "new"
 
-_OF_ITSELF: Final = ("timers:", "in-flight-")
+_OF_ITSELF: Final = ("timers:", "progress:", "in-flight-")
 """States that operators of functions have without declaring them."""
 
 

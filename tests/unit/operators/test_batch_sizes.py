@@ -26,10 +26,11 @@ def test_cheap_rows_come_in_the_largest_batches(per_row: float) -> None:
 
 
 @given(st.floats(1e-6, 1e-2), st.floats(0, 0.02), st.integers(1, MOST))
+@example(per_row=0.0083636, per_batch=0.00691, first=8)
 def test_dear_rows_come_in_batches_that_cost_about_the_target(per_row: float, per_batch: float, first: int) -> None:
     size = BatchSize(MOST, target=TARGET, first=first)
     cost = work(size, per_row=per_row, per_batch=per_batch)
-    assert cost <= TARGET * 1.3 or size.rows <= 2
+    assert cost <= TARGET * 1.3 + per_row or size.rows <= 2  # a larger one is tried, by a row at least
     assert cost > TARGET / 4 or size.rows == MOST
 
 

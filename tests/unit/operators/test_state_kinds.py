@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.model import schemas, specs
 from penstock.model.errors import UserError
+from penstock.model.handles import Redistribution
 from penstock.model.ids import Attempt, CheckpointId, JobId, SubtaskId, Uid, VertexId
 from penstock.model.settings import JobSettings
 from penstock.operators.base import OperatorContext, Section
@@ -148,7 +149,9 @@ class Runs:
             groups = group_range(index, parallelism, M)
             restored: dict[str, list[pl.DataFrame]] = {}
             for section in sections:
-                restored.setdefault(section.state, []).append(slice_groups(section.frame, groups))
+                keyed = section.redistribution is Redistribution.KEYED
+                frame = slice_groups(section.frame, groups) if keyed else section.frame
+                restored.setdefault(section.state, []).append(frame)
             if restored:
                 operator.restore(restored)
             if self.watermark is not None:
@@ -324,7 +327,8 @@ def test_what_has_expired_is_never_seen(time: Any, update: Any, kind: str, steps
                 sections = run.rescale(parallelism)
                 now = watermark if time == "event" else run.clock.now
                 alive = {key for key, (_, expires) in model.items() if expires > now}
-                found = {key for section in sections for key in section.frame["user"]}
+                keyed = [section.frame for section in sections if section.redistribution is Redistribution.KEYED]
+                found = {key for frame in keyed for key in frame["user"]}
                 assert found <= alive, "expired rows are left out of snapshots"
             case (_, user, amount, at):
                 now = max(watermark, at) if time == "event" else run.clock.now
