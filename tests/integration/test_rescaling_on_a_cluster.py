@@ -20,9 +20,7 @@ from penstock.model.settings import CheckpointSettings, JobSettings, RescaleSett
 from penstock.model.views import RescaleView
 
 sys.path.insert(0, str(Path(__file__).parent))
-from savepoint_programs import KEYS, totals
-
-ROWS, RATE = 60_000, 4_000
+from rescaling_programs import counted
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -42,8 +40,7 @@ def penstock(*words: str) -> "subprocess.CompletedProcess[str]":
 
 @pytest.fixture
 def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name, value in {"ROWS": ROWS, "RATE": RATE, "OUT": tmp_path / "out"}.items():
-        monkeypatch.setenv(f"SAVEPOINT_{name}", str(value))
+    monkeypatch.setenv("RESCALING_OUT", str(tmp_path / "out"))
     return tmp_path / "out"
 
 
@@ -53,19 +50,19 @@ def settings(slot_wait_us: int = 60_000_000) -> JobSettings:
     )
 
 
-def all_written(out: Path) -> pl.DataFrame:
-    """Every total that was written: a row that was counted twice, or not at all, shows in each one after it."""
-    return pl.read_parquet(out / "*.parquet").sort("user", "total", "seen")
-
-
-def expected() -> pl.DataFrame:
-    rows = pl.DataFrame({"n": range(ROWS)}).select(user=pl.col("n") % KEYS, amount=pl.col("n") % 7)
-    seen = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("user", "amount")
-    return rows.select("user", total=pl.col("amount").cum_sum().over("user"), seen=seen).sort("user", "total", "seen")
+def assert_every_number_counted_once(out: Path) -> None:
+    """Four splits give every fourth number each; a key knows how many of its own it has seen."""
+    rows = pl.read_parquet(out / "*.parquet")
+    assert rows.height
+    for split in range(4):
+        numbers = rows.filter(pl.col("n") % 4 == split)["n"].sort().to_list()
+        assert numbers == list(range(split, split + 4 * len(numbers), 4))
+    for seen in rows.sort("key", "seen").group_by("key").agg("seen")["seen"]:
+        assert seen.to_list() == list(range(1, len(seen) + 1))
 
 
 def test_a_running_job_grows_and_shrinks_and_counts_every_row_once(tmp_path: Path, out: Path) -> None:
-    graph = build(totals, parallelism=2, settings=settings())
+    graph = build(counted, parallelism=2, settings=settings())
     with LocalCluster(tmp_path / "state", task_managers=2, slots_per_task_manager=2) as cluster:
         job = cluster.client.submit(msgspec.json.encode(graph)).id
         wait_until(lambda: cluster.client.job(job).state == "running")
@@ -73,29 +70,30 @@ def test_a_running_job_grows_and_shrinks_and_counts_every_row_once(tmp_path: Pat
             done = penstock("rescale", job, "-p", str(wanted), "--jobmanager", cluster.client.url, "--json")
             assert done.returncode == 0, done.stderr
             view = json.loads(done.stdout)
-            assert (view["status"], view["parallelism_after"], view["to"]["totals"]) == ("completed", wanted, wanted)
+            assert (view["status"], view["parallelism_after"], view["to"]["counted"]) == ("completed", wanted, wanted)
             assert cluster.client.job(job).parallelism == wanted
             wait_until(lambda: sum(each.rows_in for v in cluster.client.job(job).vertices for each in v.operators) > 0)
-        shown = penstock("rescale", job, "--operator", "totals=2", "--jobmanager", cluster.client.url)
+        shown = penstock("rescale", job, "--operator", "counted=2", "--jobmanager", cluster.client.url)
         assert shown.returncode == 0, shown.stderr
-        assert "totals 3 -> 2 in " in shown.stdout
-        wait_until(lambda: cluster.client.job(job).state == "finished")
+        assert "counted 3 -> 2 in " in shown.stdout
+        cluster.client.stop(job)
+        wait_until(lambda: cluster.client.job(job).state == "stopped")
         found = cluster.client.job(job)
         assert (found.restarts, found.failures) == (0, ())
         history = cluster.client.rescales(job)
         assert [view.parallelism_after for view in history] == [4, 1, 3, 3]
-        with pytest.raises(UserError, match=r"S008 job .* is finished"):
+        with pytest.raises(UserError, match=r"S008 job .* is stopped"):
             cluster.client.rescale(job, parallelism=2)
-    assert all_written(out).equals(expected())
+    assert_every_number_counted_once(out)
 
 
 def test_without_slots_the_job_runs_on_and_a_taskmanager_that_joins_brings_them(tmp_path: Path, out: Path) -> None:
-    graph = build(totals, parallelism=1, settings=settings())
+    graph = build(counted, parallelism=1, settings=settings())
     with LocalCluster(tmp_path / "state", task_managers=1, slots_per_task_manager=1) as cluster:
         client = cluster.client
         job = client.submit(msgspec.json.encode(graph)).id
         wait_until(lambda: client.job(job).state == "running")
-        with pytest.raises(UserError, match=r"P013 operator .* has parallelism 1000; allowed is 1 to 128"):
+        with pytest.raises(UserError, match=r"P013 .*: operator .* has parallelism 1000; allowed is 1 to 128"):
             client.rescale(job, parallelism=1000)
         with pytest.raises(UserError, match='S061 there is no operator "nobody"'):
             client.rescale(job, operators={"nobody": 2})
@@ -107,12 +105,13 @@ def test_without_slots_the_job_runs_on_and_a_taskmanager_that_joins_brings_them(
         with task_manager(tmp_path, slots=2):
             wait_until(lambda: client.rescales(job)[-1].status == "completed")
             assert client.job(job).parallelism == 3
-            wait_until(lambda: client.job(job).state == "finished")
-    assert all_written(out).equals(expected())
+            client.stop(job)
+            wait_until(lambda: client.job(job).state == "stopped")
+    assert_every_number_counted_once(out)
 
 
 def test_slots_that_never_come_are_given_up_with_a_reason(tmp_path: Path, out: Path) -> None:
-    graph = build(totals, parallelism=1, settings=settings(slot_wait_us=500_000))
+    graph = build(counted, parallelism=1, settings=settings(slot_wait_us=500_000))
     with LocalCluster(tmp_path / "state", task_managers=1, slots_per_task_manager=1) as cluster:
         job = cluster.client.submit(msgspec.json.encode(graph)).id
         wait_until(lambda: cluster.client.job(job).state == "running")
