@@ -65,4 +65,4 @@ e2e: $(VENV)/.dev ## tests on a real Kubernetes (the operator is not there yet)
 	@echo "nothing of this version runs on Kubernetes yet"
 
 clean:           ## remove the virtual environment and caches
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build runtime/*.egg-info
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info runtime/*.egg-info

@@ -173,8 +173,11 @@ def _rescale(rescale: Mapping[str, Any]) -> EngineRescale:
         status=rescale["status"],
         started_us=rescale["started_us"],
         parallelism_after=rescale["parallelism_after"],
+        kind=rescale["kind"],
         reason=rescale.get("reason") or "",
         pause_us=rescale.get("pause_us_max") or 0,
+        groups_moved=rescale.get("groups_moved") or 0,
+        bytes_moved=rescale.get("bytes_moved") or 0,
     )
 
 
