@@ -35,6 +35,7 @@ RARE = (
     "restart during a restore",
     "rows in flight restored",
     "rows of a loop restored",
+    "savepoint completed",
     "slot lost while aligning",
     "source waited for slower ones",
     "split discovered",
