@@ -9,7 +9,7 @@ import random
 import re
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -24,6 +24,7 @@ from penstock.jobmanager.events import (
     CheckpointRequested,
     JobRecovered,
     JobSubmitted,
+    RescaleRequested,
     SavepointRequested,
     StopRequested,
 )
@@ -34,7 +35,7 @@ from penstock.jobmanager.timing import Timing
 from penstock.model.clocks import Clock, SystemClock
 from penstock.model.errors import PenstockError, RetryableError, UserError
 from penstock.model.ids import JobId
-from penstock.model.views import CheckpointView, ClusterView, JobView, ProcessView, SavepointView
+from penstock.model.views import CheckpointView, ClusterView, JobView, ProcessView, RescaleView, SavepointView
 from penstock.rpc import Server, serve_jobmanager
 from penstock.savepoints.checks import RestoreOptions
 from penstock.storage import ObjectStore, Prefixed
@@ -193,6 +194,15 @@ class JobManager:
     def savepoints(self, job: JobId) -> tuple[SavepointView, ...]:
         """The core's view."""
         return self._core.savepoints(job)
+
+    def rescales(self, job: JobId) -> tuple[RescaleView, ...]:
+        """The core's view."""
+        return self._core.rescales(job)
+
+    def rescale(self, job: JobId, parallelism: int | None, operators: Mapping[str, int]) -> RescaleView:
+        """Begin; UserError when the job cannot have that size."""
+        self._shell.feed(RescaleRequested(job=job, size=self._core.plan_rescale(job, parallelism, operators)))
+        return self._core.rescales(job)[-1]
 
     async def take_savepoint(
         self, job: JobId, *, folder: str | None, stop: bool, name: str | None = None

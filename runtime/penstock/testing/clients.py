@@ -1,10 +1,13 @@
 """The person who runs a job: submits it, may want it to end, and asks again when nobody seems to have listened."""
 
+from collections.abc import Sequence
+from functools import partial
+
 from penstock.checkpoint import journal
 from penstock.model.ids import JobId
 from penstock.testing.cluster import Cluster
 from penstock.testing.endpoints import Target
-from penstock.testing.jobs import Ending, Job
+from penstock.testing.jobs import Ending, Job, Rescale
 from penstock.testing.savepoints import SavepointWishes
 
 ASK_AGAIN_US = 700_000
@@ -58,6 +61,18 @@ class Client:
         """Somebody will want it to end: this run, not the one after it."""
         assert self.job
         self.cluster.world.after(ending.after_us, "", lambda: self._end(ending))
+
+    def rescale_later(self, rescales: Sequence[Rescale]) -> None:
+        """Somebody will want this run to have another parallelism, again and again."""
+        assert self.job
+        for rescale in rescales:
+            self.cluster.world.after(rescale.after_us, "", partial(self._rescale, rescale))
+
+    def _rescale(self, rescale: Rescale) -> None:
+        leader = self.cluster.leader
+        if self.outcome is None and leader.process.alive and leader.view(self.job) is not None:
+            self.cluster.world.trace(f"client: wants parallelism {rescale.parallelism}")
+            leader.rescale(self.job, rescale.parallelism)
 
     def _end(self, ending: Ending) -> None:
         if self.outcome is not None:

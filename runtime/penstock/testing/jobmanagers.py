@@ -2,12 +2,12 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from penstock.config import LinkSettings
-from penstock.graph import JobGraph
+from penstock.graph import JobGraph, Size
 from penstock.jobmanager.core import Core
 from penstock.jobmanager.events import Command, Event
 from penstock.jobmanager.server import JobManager as Service
@@ -15,7 +15,7 @@ from penstock.jobmanager.shell import Shell
 from penstock.jobmanager.state_dir import GRAPH, StateDir
 from penstock.model.errors import RetryableError
 from penstock.model.ids import JobId
-from penstock.model.views import CheckpointView, ClusterView, JobView, SavepointView
+from penstock.model.views import CheckpointView, ClusterView, JobView, RescaleView, SavepointView
 from penstock.savepoints.manifest import MANIFEST
 from penstock.storage import ObjectStore, Prefixed
 from penstock.testing.calls import Calls, Channel, Server
@@ -96,6 +96,14 @@ class WatchedCore:
         """As the core sees them."""
         return self._core.savepoints(job)
 
+    def rescales(self, job: JobId) -> tuple[RescaleView, ...]:
+        """As the core sees them."""
+        return self._core.rescales(job)
+
+    def plan_rescale(self, job: JobId, parallelism: int | None, operators: Mapping[str, int]) -> Size:
+        """As the core does."""
+        return self._core.plan_rescale(job, parallelism, operators)
+
 
 class JobManager:
     """One process, from its start to its end."""
@@ -158,6 +166,16 @@ class JobManager:
     def take_savepoint(self, job: JobId, name: str, *, stop: bool) -> None:
         """Somebody wants one, and perhaps the job to stop with it."""
         self._loop.create_task(self._service.take_savepoint(job, folder=None, stop=stop, name=name))
+
+    def rescale(self, job: JobId, parallelism: int) -> None:
+        """Somebody wants another parallelism, as over REST; a job that cannot have it now stays as it is."""
+
+        def ask() -> None:
+            view = self._service.job(job)
+            if view.state == "running" and view.rescale is None:
+                self._service.rescale(job, parallelism, {})
+
+        self._loop.call_soon(ask)
 
     async def _start(self) -> None:
         await self._shell.running.wait()

@@ -13,6 +13,7 @@ from penstock.model.settings import (
     CheckpointSettings,
     ExchangeSettings,
     JobSettings,
+    RescaleSettings,
     RestartSettings,
     SourceSettings,
 )
@@ -52,6 +53,14 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
+class Rescale:
+    """Somebody wants another parallelism."""
+
+    after_us: int
+    parallelism: int
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A job graph, its input, and what must come out of it."""
 
@@ -64,6 +73,14 @@ class Job:
     """When somebody wants one, in each run."""
     again: JobGraph
     """What goes on after the ending; not always at the same parallelism."""
+
+
+def draw_rescales(rng: random.Random) -> list[Rescale]:
+    """None for most jobs; else some, early enough to meet the faults."""
+    if rng.random() < 0.6:
+        return []
+    count = rng.randint(1, 5)
+    return [Rescale(rng.randrange(200_000, 5_000_000), rng.choice((1, 2, 3, 4, 5))) for _ in range(count)]
 
 
 def draw_job(rng: random.Random, alignments: random.Random, savepoints: random.Random) -> Job:
@@ -170,5 +187,6 @@ def _draw_settings(rng: random.Random) -> JobSettings:
             batch_timeout_us=rng.choice((500, 5_000)),
             channel_bytes=rng.choice((64, 400, 4_000, 100_000)),
         ),
+        rescale=RescaleSettings(slot_wait_us=1_000_000),
         source=SourceSettings(batch_rows=rng.choice((2, 1000)), discovery_interval_us=rng.choice((50_000, 500_000))),
     )
