@@ -38,7 +38,7 @@ from penstock.model.ids import JobId
 from penstock.model.views import CheckpointView, ClusterView, JobView, ProcessView, RescaleView, SavepointView
 from penstock.rpc import Server, serve_jobmanager
 from penstock.savepoints.checks import RestoreOptions
-from penstock.storage import ObjectStore, Prefixed, open_store
+from penstock.storage import ObjectStore, Prefixed
 
 logger = logging.getLogger(__name__)
 
@@ -211,7 +211,7 @@ class JobManager:
         name = _checked_id(name) if name else f"{job}-{self._random.randrange(16**8):08x}"
         parent = folder or self._state_dir.savepoints
         try:
-            store = await asyncio.to_thread(lambda: Prefixed(open_store(parent), name))
+            store = await asyncio.to_thread(lambda: Prefixed(self._state_dir.open(parent), name))
         except OSError as error:
             raise UserError(
                 "S027", f"nothing can be written there: {error}", where=parent, fix="name another folder: --to"

@@ -36,6 +36,7 @@ RARE = (
     "restart during a restore",
     "rows in flight restored",
     "rows of a loop restored",
+    "savepoint completed",
     "slot lost while aligning",
     "shrank",
     "source waited for slower ones",

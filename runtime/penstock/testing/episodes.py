@@ -20,10 +20,18 @@ from penstock.operators.factory import load_function, make_operator
 from penstock.operators.sinks import SinkOperator
 from penstock.operators.sources import SourceOperator
 from penstock.taskmanager.chain import MakeOperator
+from penstock.testing import savepoints
 from penstock.testing.clients import Client
 from penstock.testing.cluster import Cluster, ClusterShape
 from penstock.testing.endpoints import KIND, SimulatedSink, SimulatedSource, Target
-from penstock.testing.faults import LAST_STRIKE_US, Fault, Injector, draw_faults, draw_rescale_faults
+from penstock.testing.faults import (
+    LAST_STRIKE_US,
+    Fault,
+    Injector,
+    draw_faults,
+    draw_rescale_faults,
+    draw_savepoint_faults,
+)
 from penstock.testing.jobs import MAX_PARALLELISM, Job, draw_job, draw_rescales
 from penstock.testing.network import Conditions
 from penstock.testing.starving import StarvationWatch
@@ -36,7 +44,7 @@ LIVENESS_US = 200_000_000
 AFTERMATH_US = 3_000_000
 """What zombies still do after the end must be harmless too."""
 FENCE_CHECK_US = 1_000_000
-OUTCOMES = {"stop": ("stopped",), "cancel": ("cancelled",)}
+OUTCOMES = {"stop": ("stopped",), "savepoint": ("stopped",), "cancel": ("cancelled",)}
 """How a job may have ended that somebody wanted to end."""
 
 
@@ -78,10 +86,12 @@ def run_episode(seed: int, *, keep_trace: bool = False) -> Episode:
 
 def _run(world: World) -> Episode:
     watcher = Watcher(world)
-    job = draw_job(world.stream("job"), world.stream("alignment"))
+    job = draw_job(world.stream("job"), world.stream("alignment"), world.stream("savepoints"))
     target = Target(world, watcher, job.answer, world.stream("target"))
     cluster = _draw_cluster(world, watcher, job, _operators(world, watcher, job, target))
     faults = _draw_faults(world, "plan", last_run=job.ending is None)
+    if job.savepoints_us or (job.ending is not None and job.ending.how == "savepoint"):
+        faults += draw_savepoint_faults(world.stream("savepoint plan"))
     struck: Counter[str] = Counter()
     _watch_fences(cluster)
     try:
@@ -139,6 +149,7 @@ def _live(cluster: Cluster, target: Target, job: Job, faults: list[Fault], *, la
     injector = Injector(cluster, target, faults)
     if client.accepted:
         StarvationWatch(client, injector, job.graph.settings.checkpoint)
+        client.want_savepoints()
     if not last_run and job.ending is not None:
         client.end_later(job.ending)
     if client.accepted:
@@ -192,7 +203,7 @@ def _operators(world: World, watcher: Watcher, job: Job, target: Target) -> Make
 
 def _draw_cluster(world: World, watcher: Watcher, job: Job, make: MakeOperator) -> Cluster:
     rng = world.stream("shape")
-    wanted = max(vertex.parallelism for vertex in job.graph.vertices)
+    wanted = max(vertex.parallelism for graph in (job.graph, job.again) for vertex in graph.vertices)
     managers = rng.randint(1, 3)
     spare = rng.choice((0, 0, 1, 2))
     wishes = [
@@ -230,6 +241,7 @@ def _judge(cluster: Cluster, client: Client, job: Job, *, last_run: bool) -> Non
     for manifest in manifests[-job.graph.settings.checkpoint.retained :]:
         everything = range(MAX_PARALLELISM)
         state_objects.read(store, manifest.handles, groups=everything, index=0, parallelism=1, uids=uids)
+    savepoints.judge(cluster, client.job)
     if client.outcome != "finished" and manifests:
         cluster.world.sometimes(f"{client.outcome}, to go on from a checkpoint")
 

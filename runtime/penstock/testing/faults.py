@@ -82,6 +82,17 @@ def _draw_fault(rng: random.Random, phases: Sequence[str] = PHASES) -> Fault:
     )
 
 
+def draw_savepoint_faults(rng: random.Random) -> list[Fault]:
+    """At the moment that all tables of a savepoint are written and its manifest is not: mostly another leader."""
+    if rng.random() < 0.5:
+        return []
+    kind = rng.choice(
+        ("JobManager replaced", "JobManager replaced", "second JobManager", "JobManager crash", "slot crash")
+    )
+    delay, duration = rng.choice((0, 0, 2_000, 20_000)), rng.choice((400_000, 2_000_000, 5_000_000))
+    return [Fault(kind=kind, phase="tables", skip=rng.choice((0, 0, 1)), delay_us=delay, duration_us=duration)]
+
+
 class Injector:
     """Waits for phases and strikes, until healed."""
 

@@ -16,12 +16,15 @@ from penstock.jobmanager.state_dir import GRAPH, StateDir
 from penstock.model.errors import RetryableError
 from penstock.model.ids import JobId
 from penstock.model.views import CheckpointView, ClusterView, JobView, RescaleView, SavepointView
+from penstock.savepoints.manifest import MANIFEST
 from penstock.storage import ObjectStore, Prefixed
 from penstock.testing.calls import Calls, Channel, Server
 from penstock.testing.processes import Process, VirtualLoop
 from penstock.testing.stores import FaultyStore
 from penstock.testing.taskmanagers import JOBMANAGER
 from penstock.testing.watching import Watcher
+
+SAVEPOINTS = "savepoints"
 
 
 class SimulatedStateDir(StateDir):
@@ -35,13 +38,27 @@ class SimulatedStateDir(StateDir):
         """The folder of the job."""
         return Prefixed(self._faulty, job)
 
-    def open(self, uri: str) -> ObjectStore:
-        """What a slot does with the address that it is given."""
-        return self.store(JobId(uri.rpartition("/")[2]))
+    @property
+    def savepoints(self) -> str:
+        """A folder beside those of jobs."""
+        return Prefixed(self._faulty, SAVEPOINTS).uri
 
-    def look(self, job: JobId) -> ObjectStore:
-        """The same folder, without faults: for whoever judges."""
-        return Prefixed(self._faulty.inner, job)
+    def open(self, uri: str) -> ObjectStore:
+        """What a slot does with the address that it is given: of a job, or of a savepoint."""
+        return Prefixed(self._faulty, uri.removeprefix(f"{self._faulty.uri}/"))
+
+    def open_savepoint(self, uri: str) -> ObjectStore:
+        """There is no folder to look for."""
+        return self.open(uri)
+
+    def look(self, folder: str) -> ObjectStore:
+        """A job or a savepoint, without faults: for whoever judges."""
+        return Prefixed(self._faulty.inner, folder)
+
+    def finished_savepoints(self) -> list[str]:
+        """Folders with a manifest."""
+        found = (info.path for info in self._faulty.inner.list(f"{SAVEPOINTS}/"))
+        return [path.removesuffix(f"/{MANIFEST}") for path in found if path.endswith(f"/{MANIFEST}")]
 
     def job_ids(self) -> list[JobId]:
         """Whatever has a graph."""
@@ -113,6 +130,7 @@ class JobManager:
             clock=process.clock,
             link=link,
             connect=lambda address: Channel(calls, process, self._loop, address),  # type: ignore[arg-type,return-value]
+            open_store=state_dir.open,
         )
         self._service = Service(state_dir, self._shell, self._core, epoch=process.name, host="simulated", rng=rng)
         self._calls = calls
@@ -136,6 +154,18 @@ class JobManager:
     def end(self, job: JobId, how: str) -> None:
         """Somebody wants the job to stop or to be cancelled."""
         self._loop.call_soon(self._service.stop if how == "stop" else self._service.cancel, job)
+
+    def savepoint(self, job: JobId, name: str) -> SavepointView | None:
+        """What this JobManager knows of it."""
+        return next((each for each in self._service.savepoints(job) if each.uri.endswith(f"/{name}")), None)
+
+    def takes_savepoint(self, job: JobId) -> bool:
+        """Whether one is under way, so that REST would ask for patience."""
+        return any(each.status == "pending" for each in self._service.savepoints(job))
+
+    def take_savepoint(self, job: JobId, name: str, *, stop: bool) -> None:
+        """Somebody wants one, and perhaps the job to stop with it."""
+        self._loop.create_task(self._service.take_savepoint(job, folder=None, stop=stop, name=name))
 
     def rescale(self, job: JobId, parallelism: int) -> None:
         """Somebody wants another parallelism, as over REST; a job that cannot have it now stays as it is."""

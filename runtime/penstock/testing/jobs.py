@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -42,7 +42,7 @@ class Ending:
     """How somebody ends the job before it ends by itself; it is then started again from where it was."""
 
     how: str
-    """stop | cancel."""
+    """stop | cancel | savepoint."""
     after_us: int
     past_silence: bool = False
     """Not before a window past the silence of a split is visible."""
@@ -69,6 +69,10 @@ class Job:
     sources: dict[str, SourceInput]
     answer: Answer
     ending: Ending | None
+    savepoints_us: tuple[int, ...]
+    """When somebody wants one, in each run."""
+    again: JobGraph
+    """What goes on after the ending; not always at the same parallelism."""
 
 
 def draw_rescales(rng: random.Random) -> list[Rescale]:
@@ -79,8 +83,8 @@ def draw_rescales(rng: random.Random) -> list[Rescale]:
     return [Rescale(rng.randrange(200_000, 5_000_000), rng.choice((1, 2, 3, 4, 5))) for _ in range(count)]
 
 
-def draw_job(rng: random.Random, alignments: random.Random) -> Job:
-    """A job, its parameters and its input; whether its sources wait for each other has a chance of its own."""
+def draw_job(rng: random.Random, alignments: random.Random, savepoints: random.Random) -> Job:
+    """A job, its parameters and its input. Whether sources wait for each other, and savepoints, are drawn apart."""
     kind = rng.choice(list(PROGRAMS))
     program = PROGRAMS[kind]
     sources = [_draw_source(rng, f"source-{number}", program) for number in range(program.sources)]
@@ -103,7 +107,18 @@ def draw_job(rng: random.Random, alignments: random.Random) -> Job:
     inputs = [[row for split in source.splits for row in split.rows.rows()] for source in sources]
     answer = program.build(streams, inputs, rng.choice((1, 2, 4)))
     graph = flow.plan(parallelism=rng.choice((1, 2, 2, 3)), max_parallelism=MAX_PARALLELISM)
-    return Job(kind, graph, {source.name: source for source in sources}, answer, _draw_ending(rng, program))
+    ending = _draw_ending(rng, program)
+    if ending is not None and ending.how == "stop" and savepoints.random() < 0.5:
+        ending = replace(ending, how="savepoint")
+    return Job(
+        kind,
+        graph,
+        {source.name: source for source in sources},
+        answer,
+        ending,
+        _draw_savepoints(savepoints),
+        flow.plan(parallelism=savepoints.choice((1, 2, 2, 3)), max_parallelism=MAX_PARALLELISM),
+    )
 
 
 # ---------------------------------------------------------------- chance
@@ -114,6 +129,10 @@ def _draw_ending(rng: random.Random, program: Program) -> Ending | None:
         return None
     after_us = rng.randrange(200_000, 4_000_000)
     return Ending(rng.choice(("stop", "stop", "cancel")), after_us, past_silence=program.falls_silent)
+
+
+def _draw_savepoints(rng: random.Random) -> tuple[int, ...]:
+    return tuple(rng.randrange(100_000, 4_000_000) for _ in range(rng.choice((0, 0, 0, 1, 2))))
 
 
 def _draw_alignment(rng: random.Random) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from penstock.jobmanager.events import (
     JournalWritten,
     MessageReceived,
     Send,
+    WriteSavepoint,
 )
 from penstock.model.elements import Barrier, BarrierKind
 from penstock.model.ids import Attempt, CheckpointId, JobId, SlotId
@@ -211,6 +212,8 @@ class Watcher:
         """What a core decided."""
         for command in commands:
             match command:
+                case WriteSavepoint():
+                    self.on_phase("tables")
                 case AppendJournal(entry=journal.CheckpointCompleted()):
                     self.on_phase("collected")
                 case AppendJournal(entry=journal.Resized()):
