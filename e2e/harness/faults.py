@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from harness.clusters import Own
 from harness.kubectl import Kubectl, Object
 from harness.s3 import S3Server
-from harness.waiting import wait_until
 
 
 def kill_pod(kubectl: Kubectl, pod: str) -> None:
@@ -28,20 +27,32 @@ def end_main_process(kubectl: Kubectl, pod: str) -> None:
 
 
 def fill_memory(kubectl: Kubectl, pod: str) -> None:
-    """Takes memory within a pod until the kernel ends its first process; returns when that was started again.
+    """Takes memory in a pod, in small processes, until the kernel has ended a large one that was there before.
 
-    The kernel ends the process with the highest score, which would be the one that eats.
+    With control groups of version 1 that is a slot of a TaskManager; with version 2 all of the container goes.
     """
-    before = restarts(kubectl, pod)
-    eat = """
-with open("/proc/1/oom_score_adj", "w") as score:
-    score.write("1000")
-eaten = []
-while True:
-    eaten.append(b"x" * (8 << 20))
+    done = kubectl.attempt("exec", pod, "--", "python3", "-c", _EATERS, seconds=120)
+    if done.returncode not in (0, 137):
+        raise AssertionError(f"the memory of {pod} was not filled: {done.stderr}")
+
+
+_EATERS = """
+import os, signal, sys, time
+before = {pid for pid in os.listdir("/proc") if pid.isdigit()}
+eaters = []
+deadline = time.monotonic() + 90
+while before <= set(os.listdir("/proc")):
+    if time.monotonic() > deadline:
+        sys.exit("nothing was ended in 90 s")
+    eater = os.fork()
+    if eater == 0:
+        eaten = b"x" * (16 << 20)
+        time.sleep(100)
+    eaters.append(eater)
+    time.sleep(0.1)
+for eater in eaters:
+    os.kill(eater, signal.SIGKILL)
 """
-    kubectl.attempt("exec", pod, "--", "python3", "-c", eat, seconds=120)
-    wait_until(f"{pod} is started again", lambda: restarts(kubectl, pod) > before, seconds=120)
 
 
 def restarts(kubectl: Kubectl, pod: str) -> int:
