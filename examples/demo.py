@@ -44,7 +44,7 @@ def main() -> None:
     if not all(equal):
         say("\nTHE RESULTS DIFFER")
         sys.exit(1)
-    say(f"\nequal: every bid was counted once, across {job.restarts} restart(s). {seconds:.0f} s in all.")
+    say(f"\nequal: every bid was counted once, across {figures.restarts(job.restarts)}. {seconds:.0f} s in all.")
 
 
 def run(out: Path, state_dir: Path) -> JobView:
@@ -124,9 +124,10 @@ def fingerprint(rows: pl.DataFrame) -> str:
 
 
 def show(folder: Path) -> None:
-    last = pl.read_parquet(folder / "*.parquet").sort("window_end").tail(3)
-    items = (f"auction {auction} ({bids} bids)" for auction, bids in last.select("auction", "bids").iter_rows())
-    say("\nhottest at the end: " + ", ".join(items))
+    windows = pl.read_parquet(folder / "*.parquet")
+    best = windows.group_by("auction").agg(pl.max("bids")).sort("bids", "auction", descending=True).head(3)
+    items = (f"auction {auction} ({bids:,} bids in 10 s)" for auction, bids in best.iter_rows())
+    say("\nhottest of all: " + ", ".join(items))
 
 
 def say(text: str) -> None:

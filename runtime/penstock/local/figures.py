@@ -14,6 +14,16 @@ def rows(count: float) -> str:
     return f"{count / 1e9:.3g}G"
 
 
+def rate(per_second: float | None) -> str:
+    """12.3K; a dash before it is known."""
+    return "-" if per_second is None else rows(per_second)
+
+
+def restarts(count: int) -> str:
+    """1 restart, 2 restarts."""
+    return f"{count} restart" if count == 1 else f"{count} restarts"
+
+
 def size(count: int) -> str:
     """12 B, 3.4 KB, 56 MB."""
     value = float(count)
@@ -54,15 +64,15 @@ class Rates:
         self._marks: dict[str, tuple[int, int]] = {}
         self._rates: dict[str, float] = {}
 
-    def update(self, key: str, count: int, now_us: int) -> float:
-        """The present rate; a counter that went back has started again."""
+    def update(self, key: str, count: int, now_us: int) -> float | None:
+        """The present rate, once it is known; a counter that went back has started again."""
         marked_us, marked = self._marks.setdefault(key, (now_us, count))
         if count < marked:
             self._marks[key] = (now_us, count)
         elif now_us - marked_us >= self._SPAN_US:
             self._rates[key] = (count - marked) * 1_000_000 / (now_us - marked_us)
             self._marks[key] = (now_us, count)
-        return self._rates.get(key, 0.0)
+        return self._rates.get(key)
 
 
 def rows_read(view: JobView) -> int:

@@ -118,16 +118,17 @@ class LiveProgress:
         self._live.stop()
 
 
-def progress_line(view: JobView, rate: float, now_us: int) -> str:
+def progress_line(view: JobView, rate: float | None, now_us: int) -> str:
     """The whole job in one line."""
+    at_rate = "" if rate is None else f" ({figures.rows(rate)}/s)"
     parts = [
         f"{view.name} {view.state}",
         figures.duration(figures.running_us(view, now_us)),
-        f"{figures.rows(figures.rows_read(view))} rows read ({figures.rows(rate)}/s)",
+        f"{figures.rows(figures.rows_read(view))} rows read{at_rate}",
         _checkpoint_text(view),
     ]
     if view.restarts:
-        parts.append(f"{view.restarts} restarts")
+        parts.append(figures.restarts(view.restarts))
     if view.reason:
         parts.append(view.reason.splitlines()[0])
     return " | ".join(parts)
@@ -141,7 +142,7 @@ def progress_table(view: JobView, rates: figures.Rates, now_us: int) -> Renderab
         "  ",
         (view.state, colour),
         f"  {figures.duration(figures.running_us(view, now_us))}",
-        f"  attempt {view.attempt}, {view.restarts} restarts",
+        f"  attempt {view.attempt}, {figures.restarts(view.restarts)}",
         f"  {_checkpoint_text(view)}",
     )
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -174,9 +175,9 @@ def _operator_rows(vertex: VertexView, rates: figures.Rates, now_us: int) -> lis
                 Text(operator.name if index == 0 else f"  {operator.name}"),
                 str(vertex.parallelism) if index == 0 else "",
                 figures.rows(operator.rows_in),
-                figures.rows(rate_in),
+                figures.rate(rate_in),
                 figures.rows(operator.rows_out),
-                figures.rows(rate_out),
+                figures.rate(rate_out),
                 *(of_vertex if index == 0 else ("", "", "")),
             )
         )
@@ -204,7 +205,7 @@ def summary(view: JobView, now_us: int) -> str:
     rate = read * 1_000_000 / took if took else 0.0
     lines = [
         f"{view.name} {view.state} after {figures.duration(took)}: "
-        f"{read:,} rows read ({figures.rows(rate)}/s), {_checkpoint_text(view)}, {view.restarts} restarts"
+        f"{read:,} rows read ({figures.rows(rate)}/s), {_checkpoint_text(view)}, {figures.restarts(view.restarts)}"
     ]
     if view.reason and view.state == "failed":
         lines.append(view.reason)

@@ -39,7 +39,9 @@ class RpcError(RetryableError):
 
     def __init__(self, address: str, status: str, details: str) -> None:
         self.address, self.status = address, status
-        super().__init__("C003", f"call to {address} failed: {status.lower().replace('_', ' ')}: {details}")
+        # gRPC tells the same thing on the way down through its layers; the last one knows why.
+        why = details.rpartition(": ")[2] if "last error: " in details else details
+        super().__init__("C003", f"call to {address} failed: {status.lower().replace('_', ' ')}: {why}")
 
 
 class Channel(Generic[Request, Answer]):

@@ -35,8 +35,8 @@ def test_a_watermark_is_shown_as_its_distance_to_now():
 
 def test_a_rate_is_taken_over_a_second_and_forgets_what_a_restart_reset():
     rates = figures.Rates()
-    assert rates.update("a", 0, 0) == 0
-    assert rates.update("a", 500, 500_000) == 0
+    assert rates.update("a", 0, 0) is None
+    assert rates.update("a", 500, 500_000) is None
     assert rates.update("a", 2_000, 1_000_000) == 2_000
     assert rates.update("a", 10, 1_500_000) == 2_000
     assert rates.update("a", 1_010, 2_500_000) == 1_000

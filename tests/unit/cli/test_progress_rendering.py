@@ -49,7 +49,7 @@ def rendered(renderable: object) -> str:
 
 def test_the_table_shows_each_operator_with_its_rows_and_its_vertex_with_its_load():
     text = rendered(progress_table(job(), Rates(), NOW))
-    assert "hot-items  running  12.0 s  attempt 2, 1 restarts" in text
+    assert "hot-items  running  12.0 s  attempt 2, 1 restart" in text
     assert "checkpoints 11 done, 1 failed (last 42 ms, 1.5 MB)" in text
     assert "read [bids]" in text
     assert "1.5M" in text
