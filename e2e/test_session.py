@@ -44,7 +44,10 @@ def test_a_job_is_exact_though_a_taskmanager_pod_runs_out_of_memory(
 ) -> None:
     faults.fill_memory(kubectl, "session-taskmanager-0")
     wait_until("the job has restarted", lambda: job(kubectl)["restarts"] >= 1, seconds=60)
-    assert "out of memory" in job(kubectl)["failures"][0]["reason"]
+    # The kernel takes a slot, which its TaskManager tells, or the TaskManager, which the kubelet tells.
+    told = [failure["reason"] for failure in job(kubectl)["failures"]]
+    ended = kubectl.get("pod", "session-taskmanager-0")["status"]["containerStatuses"][0]["lastState"]
+    assert "out of memory" in str(told) or ended["terminated"]["reason"] == "OOMKilled"
     wait_for_checkpoints(kubectl, 2)
     stop_with_savepoint(kubectl, s3, bucket)
     assert assert_exact(s3, bucket, "savepoints") > 0

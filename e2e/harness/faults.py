@@ -29,7 +29,7 @@ def end_main_process(kubectl: Kubectl, pod: str) -> None:
 def fill_memory(kubectl: Kubectl, pod: str) -> None:
     """Takes memory in a pod, in small processes, until the kernel has ended a large one that was there before.
 
-    With control groups of version 1 that is a slot of a TaskManager; with version 2 all of the container goes.
+    With control groups of version 1 that is a slot or its TaskManager; with version 2 all of the container goes.
     """
     done = kubectl.attempt("exec", pod, "--", "python3", "-c", _EATERS, seconds=120)
     if done.returncode not in (0, 137):
