@@ -9,7 +9,7 @@ EPISODES ?= 30
 # One more than there are cores: some tests wait for processes most of the time.
 JOBS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
-.PHONY: help setup demo test torture sim check fmt bench test-services images e2e clean
+.PHONY: help setup demo test torture sim check fmt crds bench test-services images e2e clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## ?/\t/' | expand -t 18
@@ -48,6 +48,9 @@ check: $(VENV)/.dev ## ruff, mypy, import contracts
 
 fmt: $(VENV)/.dev ## format and sort imports
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+crds: $(VENV)/.dev ## write crds/ from the models of the controller
+	@$(BIN)/python -m penstock_operator crds crds
 
 bench: $(VENV)/.dev ## figures as ratios against a peer in the same run, [ONLY=name] [CASES=q3,q8] [SCALE=0.01] [JSON=1] [PEER=flink]
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(CASES),--cases "$(CASES)") $(if $(SCALE),--scale $(SCALE)) $(if $(JSON),--json) $(if $(PEER),--peer $(PEER))

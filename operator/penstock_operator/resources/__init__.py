@@ -1,0 +1,1 @@
+"""Manifests of everything that a FlowJob consists of: functions of its spec, without I/O."""
