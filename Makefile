@@ -61,8 +61,8 @@ test-services: $(VENV)/.dev ## tests against real S3 servers, which it builds an
 images:          ## container images, by docker, podman or buildah, [TAG=x] [PREFIX=registry/] [BASE=python:3.12-slim]
 	@PREFIX="$(PREFIX)" BASE="$(BASE)" images/build $(if $(TAG),--tag $(TAG))
 
-e2e: $(VENV)/.dev ## tests on a real Kubernetes (the operator is not there yet)
-	@echo "nothing of this version runs on Kubernetes yet"
+e2e: $(VENV)/.dev ## tests on a real Kubernetes: $KUBECONFIG, or kind, or one of its own, [ONLY="words"] [KEEP=1]
+	@$(BIN)/pytest e2e -m e2e $(if $(ONLY),-k "$(ONLY)") $(if $(KEEP),--keep)
 
 clean:           ## remove the virtual environment and caches
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info runtime/*.egg-info
