@@ -109,7 +109,9 @@ def _checking(desired: Desired, memory: Memory, change: Change, seen: Seen) -> D
 def _stopping(desired: Desired, memory: Memory, change: Change, seen: Seen) -> Decision:
     """The old job ends, with its state in a safe place."""
     assert memory.job is not None
-    workload = settled_workload(memory, seen)
+    # Pods that came for a larger size stay for it.
+    scaled = change.kind == "Rescale"
+    workload = wider_workload(memory, change, seen) if scaled else settled_workload(memory, seen)
     if seen.engine is None:
         if elapsed(change.step_at, seen.now) > RUNNING_PATIENCE and change.kind != "Suspend":
             # The JobManager itself may be what the new revision mends; it will find the old job in the journal.
