@@ -65,4 +65,4 @@ e2e: $(VENV)/.dev ## tests on a real Kubernetes: $KUBECONFIG, or kind, or one of
 	@$(BIN)/pytest e2e -m e2e $(if $(ONLY),-k "$(ONLY)") $(if $(KEEP),--keep)
 
 clean:           ## remove the virtual environment and caches
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build runtime/*.egg-info
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info runtime/*.egg-info

@@ -38,8 +38,8 @@ def main() -> None:
     os._exit(1 if missed else 0)  # interpreter exit after Polars and Arrow were used may abort
 
 
-NAMES = ["nexmark", "process", "aggregates", "latency", "memory", "unaligned", "state", "checkpoints"]
-WITH_CASES = ("nexmark", "aggregates", "state", "checkpoints")
+NAMES = ["nexmark", "process", "aggregates", "latency", "memory", "unaligned", "state", "checkpoints", "rescale"]
+WITH_CASES = ("nexmark", "aggregates", "state", "checkpoints", "rescale")
 
 
 def _figures(name: str, peer: str | None, repeats: int, cases: list[str] | None, scale: float) -> Iterator[Figure]:
@@ -76,6 +76,10 @@ def _figures(name: str, peer: str | None, repeats: int, cases: list[str] | None,
         from benchmarks import checkpoints
 
         return checkpoints.run(repeats=repeats, cases=cases, scale=scale)
+    if name == "rescale":
+        from benchmarks import rescaling
+
+        return rescaling.run(cases=cases, scale=scale)
     from benchmarks import memory
 
     return memory.run()

@@ -115,13 +115,25 @@ def revision_of(raw: Mapping[str, Any], annotations: Mapping[str, str]) -> str:
 
 def storage_of(spec: FlowJobSpec) -> str:
     """Where journal and state are."""
-    return ((spec.checkpoints and spec.checkpoints.storage) or "").rstrip("/")
+    return place_of((spec.checkpoints and spec.checkpoints.storage) or "")
 
 
 def savepoint_folder(spec: FlowJobSpec) -> str:
     """Where savepoints get a folder each."""
     given = spec.savepoints and spec.savepoints.location
-    return (given or f"{storage_of(spec)}/savepoints").rstrip("/")
+    return place_of(given) if given else below(storage_of(spec), "savepoints")
+
+
+def place_of(text: str) -> str:
+    """A place without a slash at its end; `?endpoint=...` stays."""
+    place, mark, query = text.partition("?")
+    return place.rstrip("/") + mark + query
+
+
+def below(place: str, name: str) -> str:
+    """A folder in a place."""
+    path, mark, query = place.partition("?")
+    return f"{path}/{name}{mark}{query}"
 
 
 def due_savepoint(spec: FlowJobSpec, created: str, now: datetime) -> str:
@@ -148,7 +160,7 @@ def _restore(spec: FlowJobSpec, savepoints: Mapping[str, str]) -> tuple[str, str
     if origin.savepoint_ref:
         return f"savepoint {origin.savepoint_ref}", savepoints.get(origin.savepoint_ref, "")
     place = origin.path or origin.checkpoint or ""
-    return place, place.rstrip("/")
+    return place, place_of(place)
 
 
 def _seconds(duration: str | None, default: float) -> float:
@@ -168,7 +180,7 @@ def _first_problem(spec: FlowJobSpec, name: str, storages: Mapping[str, str]) ->
             fix="give a place of the job's own, such as s3://bucket/folder",
         )
     for place, owner in storages.items():
-        if owner != name and (storage == place or storage.startswith(place + "/") or place.startswith(storage + "/")):
+        if owner != name and _overlap(storage, place):
             return Problem(
                 reason="StorageInUse",
                 message=f"M014 spec.checkpoints.storage {storage} is in use by FlowJob {owner}, which is older",
@@ -185,6 +197,11 @@ def _first_problem(spec: FlowJobSpec, name: str, storages: Mapping[str, str]) ->
             if problem is not None:
                 return problem
     return None
+
+
+def _overlap(one: str, other: str) -> bool:
+    first, second = (place.partition("?")[0] + "/" for place in (one, other))
+    return first.startswith(second) or second.startswith(first)
 
 
 def _schedule_problem(path: str, schedule: str, zone: str) -> Problem | None:

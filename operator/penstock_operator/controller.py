@@ -236,9 +236,9 @@ class Controller:
 
     def _specs(self, read: border.Read, namespace: str, name: str) -> dict[str, FlowJobSpec]:
         specs: dict[str, FlowJobSpec] = {}
-        for revision, raw in observe.revisions(self.cache, namespace, name).items():
+        for revision, kept in observe.revisions(self.cache, namespace, name).items():
             try:
-                specs[revision] = FlowJobSpec.model_validate(raw)
+                specs[revision] = FlowJobSpec.model_validate(kept["data"]["spec"])
             except ValidationError:
                 logger.warning("revision cannot be read", extra={"job": f"{namespace}/{name}", "revision": revision})
         if read.desired.invalid is None:
@@ -255,7 +255,7 @@ class Controller:
             older = (meta["creationTimestamp"], meta["namespace"], meta["name"]) < (created, namespace, name)
             if place and older and not (local and meta["namespace"] != namespace):
                 owner = meta["name"] if meta["namespace"] == namespace else f"{meta['namespace']}/{meta['name']}"
-                found[place.rstrip("/")] = owner
+                found[border.place_of(place)] = owner
         return found
 
     async def _blocked(self, key: Key) -> Problem | None:
@@ -274,7 +274,7 @@ class Controller:
         return answer
 
     async def _forget_revisions(self, owner: Owner, memory: Memory, wanted: str) -> None:
-        bodies = self.cache.children("ControllerRevision", owner.namespace, owner.name)
+        bodies = list(observe.revisions(self.cache, owner.namespace, owner.name).values())
         if len(bodies) <= KEPT_REVISIONS:
             return
         needed = {wanted, *(part.revision for part in (memory.job, memory.change, memory.stable) if part)}

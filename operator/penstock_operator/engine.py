@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 
@@ -157,7 +157,7 @@ def _job(job: Mapping[str, Any]) -> EngineJob:
 
 def _savepoint(savepoint: Mapping[str, Any]) -> EngineSavepoint:
     return EngineSavepoint(
-        name=savepoint["uri"].rpartition("/")[2],
+        name=urlsplit(savepoint["uri"]).path.rpartition("/")[2],
         uri=savepoint["uri"],
         status=savepoint["status"],
         reason=savepoint["reason"],
@@ -173,8 +173,11 @@ def _rescale(rescale: Mapping[str, Any]) -> EngineRescale:
         status=rescale["status"],
         started_us=rescale["started_us"],
         parallelism_after=rescale["parallelism_after"],
+        kind=rescale["kind"],
         reason=rescale.get("reason") or "",
         pause_us=rescale.get("pause_us_max") or 0,
+        groups_moved=rescale.get("groups_moved") or 0,
+        bytes_moved=rescale.get("bytes_moved") or 0,
     )
 
 

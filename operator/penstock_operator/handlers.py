@@ -48,7 +48,7 @@ def _configure(settings: kopf.OperatorSettings, **_: Any) -> None:
     settings.watching.server_timeout = 600
     settings.watching.client_timeout = 660
     settings.networking.request_timeout = 30
-    settings.persistence.finalizer = names.FINALIZER
+    settings.persistence.finalizer = f"{names.GROUP}/kopf"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=names.GROUP)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=names.GROUP)
     for group, version, plural in _RESOURCES.values():

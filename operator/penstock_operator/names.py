@@ -34,6 +34,9 @@ TASKMANAGER: Final = "taskmanager"
 RUN: Final = "run"
 """Component of short-lived pods: submission, restore check, removal of savepoints."""
 
+REVISION: Final = "revision"
+"""Component of our own ControllerRevisions; those of StatefulSets carry labels of their pods."""
+
 MAX_NAME: Final = 40
 """`<name>-taskmanager-<hash of a revision>` has to fit into the 63 characters of a label."""
 NAME_PATTERN: Final = "^[a-z]([-a-z0-9]*[a-z0-9])?$"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from penstock_operator import names
 from penstock_operator.cache import Body, Cache
@@ -27,11 +27,12 @@ def jobmanager_addresses(cache: Cache, namespace: str, job: str) -> list[str]:
     return [address_of(pod["status"]["podIP"]) for pod in pods if _ready(pod)]
 
 
-def revisions(cache: Cache, namespace: str, job: str) -> dict[str, dict[str, Any]]:
-    """Raw spec by revision, of those that were kept."""
+def revisions(cache: Cache, namespace: str, job: str) -> dict[str, Body]:
+    """Our ControllerRevisions, by revision."""
     return {
-        _label(body, names.REVISION_LABEL): body["data"]["spec"]
+        _label(body, names.REVISION_LABEL): body
         for body in cache.children("ControllerRevision", namespace, job)
+        if _label(body, names.COMPONENT_LABEL) == names.REVISION
     }
 
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from penstock_operator import names, observe
-from penstock_operator.border import Read, due_savepoint, savepoint_folder
+from penstock_operator.border import Read, due_savepoint, place_of, savepoint_folder
 from penstock_operator.cache import Body, Cache
 from penstock_operator.deciding.facts import EngineSavepoint
 from penstock_operator.engine import EngineRefusedError, Engines
@@ -185,16 +185,14 @@ class SavepointKeeper:
         if run is None:
             status = self._state(body, status, now, "Verifying", "")
             owner = self._owner(body)
-            await self._create(
-                runs.verification(owner, _spec_of(access), "verify", "verify", spec.existing.rstrip("/"))
-            )
+            await self._create(runs.verification(owner, _spec_of(access), "verify", "verify", place_of(spec.existing)))
             return status, 2.0
         ended, words = self._run_state(body, run)
         if ended is None:
             return self._state(body, status, now, "Verifying", words), 2.0
         if not ended:
             return self._failed(body, status, now, words), 0.0
-        done = status.model_copy(update={"location": spec.existing.rstrip("/"), "completed_at": text_of(now)})
+        done = status.model_copy(update={"location": place_of(spec.existing), "completed_at": text_of(now)})
         return self._state(body, done, now, "Completed", ""), 0.0
 
     async def _delete(

@@ -28,6 +28,8 @@ KNOWN_SEEDS = {
     "loop-ends-early": 24,
     "barrier-stays-in-loop": 24,
     "armed-once": 51,
+    "savepoint-clears-the-folder": 63,
+    "savepoint-without-timers": 0,
 }
 """Seeds that found each bug once. When the engine changes, another one near the beginning may have to do it."""
 

@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -22,7 +22,7 @@ import pytest
 
 from penstock.api.programs import build
 from penstock.local import LocalCluster
-from penstock.model.errors import RetryableError
+from penstock.model.errors import RetryableError, UserError
 from penstock.model.settings import CheckpointSettings, JobSettings, RestartSettings
 from penstock.model.views import JobView
 
@@ -44,6 +44,8 @@ class Kill:
     role: str
     choice: float
     """Which of the processes of that role, as a number between 0 and 1."""
+    rescale_to: int | None = None
+    """Parallelism that somebody asks for just before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,12 @@ class Plan:
             Kill(rng.uniform(0.1, 1.5), rng.choice(("taskmanager", "slot", "jobmanager")), rng.random())
             for _ in range(rng.randint(2, 4))
         )
+        parallelism = (2, 4)[seed // len(KINDS) % 2]
+        wishes = random.Random(f"rescales of {seed}")
+        if wishes.random() < 0.5:
+            kills = tuple(replace(kill, rescale_to=wishes.randint(1, parallelism)) for kill in kills)
         patience_us = rng.choice((None, 0, 20_000))
-        return cls(seed, kind_of(seed), (2, 4)[seed // len(KINDS) % 2], kills, patience_us)
+        return cls(seed, kind_of(seed), parallelism, kills, patience_us)
 
     @property
     def settings(self) -> JobSettings:
@@ -89,7 +95,7 @@ def test_committed_output_equals_the_oracle_whatever_is_killed(
         reader = OutsideReader(out, state_dir / "jobs" / job, kind.oracle(seed))
         with reader.watching():
             _wait_for(lambda: cluster.client.job(job).running_us, "a running job")
-            killed = [_carry_out(kill, cluster) for kill in plan.kills]
+            killed = [_carry_out(kill, cluster, job) for kill in plan.kills]
             view = _wait_for_end(cluster, job)
     assert not reader.complaints, "\n".join(reader.complaints)
     assert view.state == "finished", view.reason
@@ -109,13 +115,18 @@ def test_committed_output_equals_the_oracle_whatever_is_killed(
 # ---------------------------------------------------------------- kills
 
 
-def _carry_out(kill: Kill, cluster: LocalCluster) -> str:
-    """Wait, then kill; returns the role of what was killed."""
+def _carry_out(kill: Kill, cluster: LocalCluster, job: str) -> str:
+    """Ask for another size or not, wait, then kill; returns what was done."""
+    asked = ""
+    if kill.rescale_to is not None:
+        with contextlib.suppress(UserError, RetryableError):  # it may not run just now
+            cluster.client.rescale(job, parallelism=kill.rescale_to)
+            asked = f"x{kill.rescale_to} then "
     time.sleep(kill.after_seconds)  # not for something to happen: the moment is what is random
     pids = _wait_for(lambda: _pids(kill.role, cluster), f"a {kill.role}")
     with contextlib.suppress(ProcessLookupError):
         os.kill(pids[int(kill.choice * len(pids))], signal.SIGKILL)
-    return kill.role
+    return asked + kill.role
 
 
 def _pids(role: str, cluster: LocalCluster) -> list[int]:

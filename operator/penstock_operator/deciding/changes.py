@@ -320,10 +320,10 @@ def _rescaling(desired: Desired, memory: Memory, change: Change, seen: Seen) -> 
     rescales = [each for each in seen.engine.rescales or () if each.started_us >= begun - 1_000_000]
     last = rescales[-1] if rescales else None
     if found.parallelism == change.parallelism and (last is None or last.status != "pending"):
-        pause = last.pause_us if last is not None else 0
+        pause, cost = (last.pause_us, last.cost) if last is not None else (0, "")
         ref = memory.job.model_copy(update={"parallelism": change.parallelism, "generation": change.generation})
         memory = memory.model_copy(update={"job": ref})
-        return go_on(memory, change, seen, workload, step="ScalingIn", pause_us=pause)
+        return go_on(memory, change, seen, workload, step="ScalingIn", pause_us=pause, reason=cost)
     if last is not None and last.status == "failed":
         failed = Problem(reason="RescaleFailed", message=f"the job keeps its parallelism: {last.reason}")
         return reject(desired, memory, change, seen, failed, settled_workload(memory, seen))
@@ -345,7 +345,7 @@ def _scaling_in(_desired: Desired, memory: Memory, change: Change, seen: Seen) -
         return wait(memory, change, wider_workload(memory, change, seen), "pods that are to go to have no work")
     if leaving:
         return wait(memory, change, workload, "pods that have no work to go")
-    past = past_change(change, seen, to=str(change.parallelism))
+    past = past_change(change, seen, to=str(change.parallelism), message=change.reason)
     memory = memory.model_copy(update={"change": None, "last_change": past, "rejected": None})
     return Decision(memory=memory, phase="Running", workload=workload, seconds=1)
 

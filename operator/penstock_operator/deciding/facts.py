@@ -131,8 +131,18 @@ class EngineRescale:
     """pending, completed or failed."""
     started_us: int
     parallelism_after: int
+    kind: str = "live"
+    """live, or restart when that was not possible."""
     reason: str = ""
     pause_us: int = 0
+    groups_moved: int = 0
+    bytes_moved: int = 0
+
+    @property
+    def cost(self) -> str:
+        """For people."""
+        moved = f"{self.groups_moved} key groups and {self.bytes_moved} bytes of state moved"
+        return moved if self.kind == "live" else f"by a restart ({self.reason}): {moved}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ PHASES: Final = {
     "Restore": "Restoring",
     "Run": "Starting",
 }
-_CLASSES: Final = {"Rescale": "rescale", "Rollout": "rollout", "Rollback": "rollout"}
+_CLASSES: Final = {"Create": "create", "Rescale": "rescale", "Rollout": "rollout", "Rollback": "rollout"}
 
 
 def begin(

@@ -9,7 +9,7 @@ from penstock_operator.spec.flowjob import FlowJobSpec, Resources
 from penstock_operator.templates import MAIN, with_template
 
 USER: Final = 10001
-PROGRAM_FOLDER: Final = "/opt/penstock/program"
+PROGRAM_FOLDER: Final = "/opt/programs"
 _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     names.JOBMANAGER: {"requests": {"cpu": "250m", "memory": "512Mi"}, "limits": {"memory": "1Gi"}},
     names.TASKMANAGER: {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "2Gi"}},

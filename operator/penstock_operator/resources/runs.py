@@ -12,6 +12,8 @@ from penstock_operator.deciding.steps import CheckRestore, Submit
 from penstock_operator.resources.pods import Owner, pod_template
 from penstock_operator.spec.flowjob import FlowJobSpec
 
+_KEPT_SECONDS: Final = 600
+"""The controller removes what it has read; this is for what nobody reads any more."""
 USER_ERROR: Final = 2
 """Exit code of `penstock` for a mistake of the user: another try would end the same way."""
 
@@ -54,9 +56,7 @@ def restore_check(owner: Owner, spec: FlowJobSpec, step: CheckRestore) -> dict[s
 def removal(owner: Owner, spec: FlowJobSpec, run: str, revision: str, uri: str) -> dict[str, Any]:
     """`penstock savepoints rm`."""
     words = ["penstock", "savepoints", "rm", uri, "--yes"]
-    made = _run(owner, spec, run, revision, words, retries=2, seconds=300)
-    made["spec"]["ttlSecondsAfterFinished"] = 60
-    return made
+    return _run(owner, spec, run, revision, words, retries=2, seconds=300)
 
 
 def verification(owner: Owner, spec: FlowJobSpec, run: str, revision: str, uri: str) -> dict[str, Any]:
@@ -108,6 +108,7 @@ def _run(
         "metadata": owner.metadata(f"{owner.name}-{run}", names.RUN),
         "spec": {
             "backoffLimit": retries,
+            "ttlSecondsAfterFinished": _KEPT_SECONDS,
             "activeDeadlineSeconds": seconds,
             "podFailurePolicy": {
                 "rules": [

@@ -36,7 +36,7 @@ def revision(owner: Owner, raw_spec: dict[str, Any], name: str, number: int) -> 
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
-        "metadata": owner.metadata(f"{owner.name}-{name}", "revision", **{names.REVISION_LABEL: name}),
+        "metadata": owner.metadata(f"{owner.name}-{name}", names.REVISION, **{names.REVISION_LABEL: name}),
         "data": {"spec": raw_spec},
         "revision": number,
     }
@@ -117,6 +117,8 @@ def _service(owner: Owner, component: str, ports: list[dict[str, Any]]) -> dict[
     spec: dict[str, Any] = {
         "clusterIP": "None",
         "selector": names.selector(owner.name, component),
+        # TaskManagers look for a JobManager that has just started, and are told by it whether it leads.
+        "publishNotReadyAddresses": True,
     }
     if ports:
         spec["ports"] = ports

@@ -82,8 +82,8 @@ class ConfigMapProgram(Doc):
     """Files of a program in a ConfigMap of the same namespace."""
 
     name: Annotated[str, Field(min_length=1, max_length=253)]
-    """The ConfigMap. Its keys become files in /opt/penstock/program; entrypoint is then, for example,
-    /opt/penstock/program/hot_items.py:hot_items. Give it another name for another program."""
+    """The ConfigMap. Its keys become files in /opt/programs, where programs are looked for: entrypoint is then, say,
+    hot_items.py:hot_items. Give it another name for another program."""
 
 
 class ProgramSource(Doc):

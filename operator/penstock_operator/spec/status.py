@@ -93,7 +93,7 @@ class PastChange(Doc):
     kind: str
     """As in a change that is under way."""
     change_class: Annotated[str, Field(alias="class")]
-    """none, rescale, rollout or restart."""
+    """create, rescale (the job runs on), rollout (another program) or restart."""
     generation: int
     """Of the spec that asked for it."""
     from_: Annotated[str, Field(alias="from")] = ""

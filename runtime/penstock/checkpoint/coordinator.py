@@ -267,7 +267,7 @@ class Coordinator:
         self.completed_count += 1
         self._show_completed(entry.manifest)
         self._retained.append(Retained(entry.sequence, entry.manifest))
-        if pending.barrier.kind in (BarrierKind.CHECKPOINT, BarrierKind.SAVEPOINT) or not commit_by:
+        if pending.barrier.kind not in (BarrierKind.STOP, BarrierKind.FINAL) or not commit_by:
             self.pending = None
         else:
             pending.phase = Phase.COMMITTING
@@ -304,8 +304,8 @@ class Coordinator:
             return None
         given_up = self._give_up("failed", reason, monotonic)
         self.failed_count += 1
-        if pending.barrier.savepoint:
-            # It goes where somebody has said, who hears of it: no reason to restart the job.
+        if pending.barrier.savepoint or pending.barrier.kind is BarrierKind.RESTART:
+            # Somebody has asked for it, who hears of it: no reason to restart the job.
             return given_up
         self._failures_in_a_row += 1
         if self._failures_in_a_row <= self._settings.tolerated_failures:

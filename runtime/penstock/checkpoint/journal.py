@@ -5,6 +5,7 @@ Whoever loses that race has been replaced, and stops: there is no other fence, a
 
   submitted   the graph
   attempt     a region starts; written before it is deployed, so that no older attempt can complete a checkpoint
+  resized     the job has another parallelism from here on, whatever its graph says
   checkpoint  the manifest of a completed checkpoint; sinks commit after it is written
   ended       finished, stopped, cancelled or failed
 
@@ -70,6 +71,20 @@ class CheckpointCompleted(Entry, frozen=True, kw_only=True):
     manifest: Manifest
 
 
+class Resized(Entry, frozen=True, kw_only=True):
+    """Attempts that follow are of this size. Never deleted, as attempts are not: the last one counts."""
+
+    parallelism: int
+    """Of operators that name none."""
+    operators: dict[str, int] = {}
+    """uid -> parallelism, where somebody has asked for another than the program does."""
+    checkpoint: CheckpointId
+    """It was taken for this; what holds state finds its new place from there."""
+    requested_us: int
+    cause: str = ""
+    """Why it went back to the size before; empty: somebody asked for it."""
+
+
 class Ended(Entry, frozen=True, kw_only=True):
     """Nothing follows."""
 
@@ -78,7 +93,7 @@ class Ended(Entry, frozen=True, kw_only=True):
     reason: str = ""
 
 
-JournalEntry = Submitted | AttemptStarted | CheckpointCompleted | Ended
+JournalEntry = Submitted | AttemptStarted | CheckpointCompleted | Resized | Ended
 
 _decoder: Final[msgspec.json.Decoder[JournalEntry]] = msgspec.json.Decoder(JournalEntry)
 

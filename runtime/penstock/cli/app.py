@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import commands, graphs, processes, running, savepoints
+from penstock.cli import commands, graphs, processes, rescaling, running, savepoints
 from penstock.model.errors import PenstockError
 
 EXIT_FAILED = 1
@@ -28,6 +28,7 @@ app.command("restore-check", rich_help_panel="Programs")(savepoints.restore_chec
 app.command("status", rich_help_panel="Jobs")(commands.status)
 app.command("checkpoints", rich_help_panel="Jobs")(commands.checkpoints)
 app.command("savepoint", rich_help_panel="Jobs")(savepoints.savepoint)
+app.command("rescale", rich_help_panel="Jobs")(rescaling.rescale)
 app.command("stop", rich_help_panel="Jobs")(commands.stop)
 app.command("cancel", rich_help_panel="Jobs")(commands.cancel)
 app.add_typer(savepoints.savepoints_app, name="savepoints", rich_help_panel="Savepoints")

@@ -12,6 +12,7 @@ from penstock.graph._data import (
 from penstock.graph.execution import execution, place, slots_wanted, vertex_parallelism
 from penstock.graph.planning import plan
 from penstock.graph.render import as_html, as_svg, as_text
+from penstock.graph.resizing import Size, moved_groups, moves, operator_sizes, resized, size_of
 
 __all__ = [
     "Edge",
@@ -20,13 +21,19 @@ __all__ = [
     "LogicalGraph",
     "LogicalNode",
     "Region",
+    "Size",
     "Vertex",
     "as_html",
     "as_svg",
     "as_text",
     "execution",
+    "moved_groups",
+    "moves",
+    "operator_sizes",
     "place",
     "plan",
+    "resized",
+    "size_of",
     "slots_wanted",
     "vertex_parallelism",
 ]

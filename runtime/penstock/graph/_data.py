@@ -81,6 +81,10 @@ class JobGraph(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str] = {}
     """python, penstock, polars of the client that built it."""
     warnings: tuple[str, ...] = ()
+    parallelism: int = 0
+    """Of operators that name none; 0: it was made without a program."""
+    program: LogicalGraph | None = None
+    """As it was written: another parallelism may need another plan. None: it stays as it is."""
 
 
 class Region(msgspec.Struct, frozen=True, kw_only=True):

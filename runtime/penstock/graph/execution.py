@@ -15,7 +15,7 @@ from penstock.model.ids import ChannelId, SlotId, SubtaskId, TaskManagerId, Vert
 from penstock.model.messages import SlotInfo
 from penstock.model.specs import Broadcast, Forward, Hash
 from penstock.model.tasks import InputChannel, OutputChannel, OutputEdge, Task
-from penstock.state.key_groups import group_range
+from penstock.state.key_groups import owners
 
 NO_SLOT = SlotId(TaskManagerId(""), -1)
 """Stands in a task's channels until it is placed."""
@@ -139,9 +139,7 @@ def _routing(edge: Edge, target: Vertex, max_parallelism: int) -> tuple[int, ...
     """Key group -> subtask; channels of an edge are in the order of their receivers."""
     if not isinstance(edge.partitioning, Hash):
         return ()
-    return tuple(
-        index for index in range(target.parallelism) for _ in group_range(index, target.parallelism, max_parallelism)
-    )
+    return owners(target.parallelism, max_parallelism)
 
 
 def _connected(tasks: list[Task]) -> Iterator[list[Task]]:

@@ -34,4 +34,6 @@ def plan(
         bounded=bounded,
         settings=settings,
         versions=dict(versions),
+        parallelism=parallelism,
+        program=logical,
     )

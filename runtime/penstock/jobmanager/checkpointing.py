@@ -9,9 +9,9 @@ from collections.abc import Collection
 
 from penstock.checkpoint import journal
 from penstock.checkpoint.coordinator import Coordinator, GivenUp, Pending
-from penstock.graph import JobGraph
 from penstock.jobmanager.outbox import Outbox
 from penstock.jobmanager.regions import Regions, RegionState
+from penstock.jobmanager.rescaling import Rescaling
 from penstock.jobmanager.savepoint_requests import Savepoints
 from penstock.jobmanager.timing import Moment
 from penstock.model import messages
@@ -26,14 +26,14 @@ class Checkpointing:
 
     def __init__(
         self,
-        graph: JobGraph,
         *,
         coordinator: Coordinator,
         regions: Regions,
+        rescaling: Rescaling,
         outbox: Outbox,
         commit_repeat: float,
     ) -> None:
-        self._graph, self._coordinator, self._regions, self._outbox = graph, coordinator, regions, outbox
+        self._coordinator, self._regions, self._rescaling, self._outbox = coordinator, regions, rescaling, outbox
         self._commit_repeat = commit_repeat
         self._commit_repeat_at = float("inf")
         self._requested = False
@@ -67,6 +67,8 @@ class Checkpointing:
 
     def drive(self, at: Moment) -> None:
         """Start what is due. Every region runs."""
+        if self._rescaling.switching:
+            return
         self._overtake(at)
         due, pending = self._coordinator.next_trigger(), self._coordinator.pending
         last_one = pending is not None and pending.barrier.kind in (BarrierKind.STOP, BarrierKind.FINAL)
@@ -77,6 +79,8 @@ class Checkpointing:
             self._drive_last(BarrierKind.FINAL, at)
         elif self.stopping:
             self._drive_last(BarrierKind.STOP, at, stop_savepoint)
+        elif self._rescaling.wants_barrier:
+            self._trigger(BarrierKind.RESTART, at)
         elif self._requested or (due is not None and due <= at.monotonic):
             self._trigger(BarrierKind.CHECKPOINT, at)
 
@@ -95,8 +99,8 @@ class Checkpointing:
         """Once all subtasks have acknowledged: what the journal is to say. Given out only once."""
         return self._coordinator.collected(
             counted_before=self.counted_before(),
-            parallelism={vertex.id: vertex.parallelism for vertex in self._graph.vertices},
-            max_parallelism=self._graph.max_parallelism,
+            parallelism={vertex.id: vertex.parallelism for vertex in self._regions.graph.vertices},
+            max_parallelism=self._regions.graph.max_parallelism,
             now_us=at.now_us,
         )
 
@@ -120,6 +124,8 @@ class Checkpointing:
         self._outbox.delete(self._coordinator.journaled(entry, commit_by=awaited, monotonic=at.monotonic))
         manifest = entry.manifest
         self.savepoints.completed(manifest, at)
+        if manifest.kind == BarrierKind.RESTART.value and not self._rescaling.on_checkpoint(manifest):
+            self.let_go_on(manifest.checkpoint)
         if not ending:
             self.commit(manifest.checkpoint, slots, at)
         self._outbox.note("debug", "checkpoint completed", checkpoint=manifest.checkpoint, size=manifest.size)
@@ -141,7 +147,9 @@ class Checkpointing:
         if pending is None or deadline is None or deadline > at.monotonic:
             return ""
         missing = ", ".join(str(subtask) for subtask in list(pending.waiting)[:5])
-        late = f"not complete after {self._graph.settings.checkpoint.timeout_us / 1e6:g} s, waits for {missing}"
+        late = (
+            f"not complete after {self._regions.graph.settings.checkpoint.timeout_us / 1e6:g} s, waits for {missing}"
+        )
         return self.fail(pending.barrier.checkpoint, late, at)
 
     def fail(self, checkpoint: CheckpointId, reason: str, at: Moment) -> str:
@@ -154,6 +162,8 @@ class Checkpointing:
             self.savepoints.failed(uri, reason, at)
             # Whoever wants to stop with a savepoint wants the savepoint.
             self.stopping = self.stopping and pending.barrier.kind is not BarrierKind.STOP
+        if pending.barrier.kind is BarrierKind.RESTART:
+            self._rescaling.give_up(f"checkpoint {checkpoint} has failed: {reason}", at)
         self._outbox.note("warning", "checkpoint failed", checkpoint=checkpoint, why=reason)
         self._abort(given_up)
         return given_up.restart
@@ -168,8 +178,9 @@ class Checkpointing:
 
     def _drive_last(self, kind: BarrierKind, at: Moment, savepoint: str = "") -> None:
         """The last checkpoint does not wait for an ordinary one; its Commit is repeated until all have answered."""
+        self._rescaling.give_up("the job ends", at)
         pending = self._coordinator.pending
-        if pending is not None and pending.barrier.kind is BarrierKind.CHECKPOINT:
+        if pending is not None and pending.barrier.kind in (BarrierKind.CHECKPOINT, BarrierKind.RESTART):
             self.interrupt(f"the {kind.value} checkpoint takes its place", at)
         self._trigger(kind, at, savepoint)
         pending = self._coordinator.pending
@@ -181,6 +192,8 @@ class Checkpointing:
             return
         if kind is BarrierKind.CHECKPOINT:
             self._requested = False
+        if kind is BarrierKind.RESTART:
+            self._rescaling.on_barrier(at)
         subtasks = [subtask for run in self._regions.runs for subtask in run.region.subtasks]
         barrier = self._coordinator.trigger(
             kind, subtasks, now_us=at.now_us, monotonic=at.monotonic, savepoint=savepoint
@@ -211,10 +224,17 @@ class Checkpointing:
                     slot, messages.Overtake(job=self._outbox.job, attempt=run.number, checkpoint=checkpoint)
                 )
 
+    def let_go_on(self, checkpoint: CheckpointId) -> None:
+        """Nothing follows from a RESTART that is complete: sources emit again."""
+        self._tell_abort(checkpoint)
+
     def _abort(self, given_up: GivenUp) -> None:
         self._outbox.delete(given_up.garbage)
+        self._tell_abort(given_up.checkpoint)
+
+    def _tell_abort(self, checkpoint: CheckpointId) -> None:
         for run in self._regions.runs:
             if run.state is RegionState.RUNNING:
                 for slot in run.placement:
-                    abort = messages.Abort(job=self._outbox.job, attempt=run.number, checkpoint=given_up.checkpoint)
+                    abort = messages.Abort(job=self._outbox.job, attempt=run.number, checkpoint=checkpoint)
                     self._outbox.send(slot, abort)

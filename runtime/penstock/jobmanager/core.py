@@ -6,7 +6,9 @@ Jobs get slots in the order in which they came.
 """
 
 import random
+from collections.abc import Mapping
 
+from penstock.graph import Size
 from penstock.jobmanager import showing, starting
 from penstock.jobmanager.events import (
     CancelRequested,
@@ -21,6 +23,7 @@ from penstock.jobmanager.events import (
     JournalWritten,
     MessageReceived,
     Note,
+    RescaleRequested,
     SavepointFailed,
     SavepointRequested,
     SavepointWritten,
@@ -43,7 +46,7 @@ from penstock.model.messages import (
     SlotReady,
     ToJobManager,
 )
-from penstock.model.views import CheckpointView, ClusterView, JobView, SavepointView
+from penstock.model.views import CheckpointView, ClusterView, JobView, RescaleView, SavepointView
 
 
 class Core:
@@ -100,6 +103,14 @@ class Core:
         known = self._jobs[job]
         return tuple(known.checkpointing.savepoints.views(known.checkpoints.pending))
 
+    def rescales(self, job: JobId) -> tuple[RescaleView, ...]:
+        """Of one job, the newest last. KeyError when there is none."""
+        return self._jobs[job].rescaling.views()
+
+    def plan_rescale(self, job: JobId, parallelism: int | None, operators: Mapping[str, int]) -> Size:
+        """What RescaleRequested is given; UserError when the job cannot have that."""
+        return self._jobs[job].rescaling.plan(parallelism, operators)
+
     def check_invariants(self) -> None:
         """For tests: what always holds between two events."""
         for job in self._jobs.values():
@@ -130,6 +141,7 @@ class Core:
         | StopRequested
         | CheckpointRequested
         | SavepointRequested
+        | RescaleRequested
         | SavepointWritten
         | SavepointFailed
         | JournalWritten
@@ -145,6 +157,8 @@ class Core:
                 job.on_checkpoint_request()
             case SavepointRequested(uri=uri):
                 job.on_savepoint_request(uri)
+            case RescaleRequested(size=size):
+                job.on_rescale(size)
             case SavepointWritten(checkpoint=checkpoint, size=size):
                 job.on_savepoint_written(checkpoint, size)
             case SavepointFailed(checkpoint=checkpoint, reason=reason):

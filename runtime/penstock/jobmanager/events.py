@@ -8,7 +8,7 @@ simulation (`testing`).
 from dataclasses import dataclass
 
 from penstock.checkpoint.journal import JournalEntry
-from penstock.graph import JobGraph
+from penstock.graph import JobGraph, Size
 from penstock.model.handles import Manifest
 from penstock.model.ids import CheckpointId, JobId, TaskManagerId
 from penstock.model.messages import Directed, ToJobManager
@@ -90,6 +90,14 @@ class SavepointRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RescaleRequested:
+    """Run with this parallelism from now on. Whoever asks has checked that the job can."""
+
+    job: JobId
+    size: Size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SavepointWritten:
     """The savepoint of the last WriteSavepoint is complete."""
 
@@ -147,6 +155,7 @@ Event = (
     | StopRequested
     | CheckpointRequested
     | SavepointRequested
+    | RescaleRequested
     | SavepointWritten
     | SavepointFailed
     | JournalWritten

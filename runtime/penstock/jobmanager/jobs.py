@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from penstock import graph as graphs
 from penstock.checkpoint import coordinator, journal
-from penstock.graph import JobGraph
+from penstock.graph import JobGraph, Size
 from penstock.jobmanager import failures, packing
 from penstock.jobmanager.aligning import Aligning
 from penstock.jobmanager.checkpointing import Checkpointing
@@ -28,6 +28,7 @@ from penstock.jobmanager.lifecycle import TERMINAL, JobState, move
 from penstock.jobmanager.outbox import Outbox
 from penstock.jobmanager.placing import PACKED, Placing
 from penstock.jobmanager.regions import RegionRun, Regions, RegionState
+from penstock.jobmanager.rescaling import Rescaling
 from penstock.jobmanager.restarts import Restarts
 from penstock.jobmanager.slots import LostSlot, SlotPool
 from penstock.jobmanager.timing import Moment, Timing
@@ -62,15 +63,16 @@ class Job:
         timing: Timing,
         at: Moment,
     ) -> None:
-        self.id, self.graph, self.checkpoints, self.restarts = job, graph, checkpoints, restarts
+        self.id, self.checkpoints, self.restarts = job, checkpoints, restarts
         self._journal, self._timing, self._at = writer, timing, at
         self._outbox = Outbox(job)
-        self.regions = Regions(graphs.execution(graph), since=at.monotonic)
+        self.regions = Regions(graph, since=at.monotonic)
+        self.rescaling = Rescaling(job, self.regions, pool, graph, graphs.size_of(graph))
         self._placing = Placing(graph, store, regions=self.regions, pool=pool, outbox=self._outbox)
         self.checkpointing = Checkpointing(
-            graph,
             coordinator=checkpoints,
             regions=self.regions,
+            rescaling=self.rescaling,
             outbox=self._outbox,
             commit_repeat=timing.repeat,
         )
@@ -89,6 +91,11 @@ class Job:
         self._ending: Ending | None = None
         self._replaced = False
 
+    @property
+    def graph(self) -> JobGraph:
+        """As it is run, at the present parallelism."""
+        return self.regions.graph
+
     # ------------------------------------------------------------ facts: people
 
     def on_stop(self, savepoint: str = "") -> None:
@@ -96,6 +103,7 @@ class Job:
 
         With a savepoint the job does not end without it.
         """
+        self._give_up_rescale("the job is to stop")
         if savepoint or self.state in (JobState.RUNNING, JobState.STOPPING):
             self.checkpointing.request_stop(self._at, savepoint)
             return
@@ -114,6 +122,10 @@ class Job:
     def on_savepoint_request(self, uri: str) -> None:
         """Take a savepoint as soon as one is possible."""
         self.checkpointing.request_savepoint(uri, self._at)
+
+    def on_rescale(self, size: Size) -> None:
+        """Run at this size as soon as that is possible; whoever asks has looked whether it is."""
+        self.rescaling.request(size, self._at)
 
     # ------------------------------------------------------------ facts: savepoints
 
@@ -184,6 +196,8 @@ class Job:
                     self._placing.deploy(run, self._at)
             case journal.CheckpointCompleted():
                 self.checkpointing.written(entry, self._at, ending=self._ending is not None)
+            case journal.Resized():
+                self._resize(entry)
             case journal.Ended(outcome=outcome, reason=reason):
                 self._placing.release_all(self._at)
                 self.ended_us = self._at.now_us
@@ -204,6 +218,9 @@ class Job:
                     self._fail_region(run, Failure("C024", what))
             case journal.CheckpointCompleted(manifest=manifest):
                 self._restart_all(self.checkpointing.fail(manifest.checkpoint, what, self._at))
+            case journal.Resized():
+                if (checkpoint := self.rescaling.on_refused(what, self._at)) is not None:
+                    self.checkpointing.let_go_on(checkpoint)
             case journal.Ended():
                 self._outbox.note("warning", "end of job not written yet", why=reason)
 
@@ -232,6 +249,8 @@ class Job:
                 self._show_state()
                 self._restart_all(self.checkpointing.give_up_late(self._at))
                 if self._all_running:
+                    if reason := self.rescaling.drive(self._at):
+                        self._give_up_rescale(reason)
                     self.checkpointing.drive(self._at)
                 if (taken := self.checkpointing.completable()) is not None:
                     self._outbox.write_savepoint(self._taken(taken))
@@ -249,7 +268,7 @@ class Job:
         }
         patience = [run.since + waits[run.state] for run in self.regions.runs if run.state in waits]
         own = [self._journal.not_before, self.restarts.resume_at, *patience]
-        return own + self.checkpointing.wakes() + self._placing.wakes()
+        return own + self.checkpointing.wakes() + self._placing.wakes() + self.rescaling.wakes()
 
     def end(self, state: JobState, reason: str) -> None:
         """Decide the end; it counts once it is in the journal."""
@@ -257,6 +276,7 @@ class Job:
             return
         self._ending = Ending(state, reason)
         self.checkpointing.savepoints.give_up(f"the job is {state.value}", self._at)
+        self.rescaling.give_up(f"the job is {state.value}", self._at, always=True)
         self.checkpointing.interrupt(f"the job is {state.value}", self._at)
         self.checkpoints.disarm()
         if state in (JobState.CANCELLED, JobState.FAILED):
@@ -312,7 +332,8 @@ class Job:
         self._placing.end_attempt(run, self._at, str(failure))
         self.checkpointing.interrupt(f"{failure.place or 'a region'} failed", self._at)
         self._move(JobState.RESTARTING, str(failure))
-        if failure.fatal:
+        goes_back = self.rescaling.on_failure(str(failure))
+        if failure.fatal and not goes_back:
             self.end(JobState.FAILED, str(failure))
         elif not self.restarts.on_failure(self._at.monotonic):
             fix = "remove the cause and start the job again from its last checkpoint, or raise restart.budget"
@@ -345,6 +366,25 @@ class Job:
         if failure.fatal:
             self.end(JobState.FAILED, str(failure))
 
+    # ------------------------------------------------------------ another size
+
+    def _resize(self, entry: journal.Resized) -> None:
+        """The journal says so: all regions start again at once, from the checkpoint that was taken for this."""
+        if self._ending is not None:
+            return
+        graph = self.rescaling.on_written(entry, self._at)
+        self._placing.replan(graph, self._at)
+        self.checkpointing.interrupt("the job starts again at another size", self._at)
+        self._move(JobState.RESTARTING, f"parallelism is {entry.parallelism} now")
+        self._outbox.note("info", "job resized", parallelism=entry.parallelism, operators=entry.operators)
+
+    def _give_up_rescale(self, reason: str) -> None:
+        """Unless it is in the journal already, or on its way."""
+        self.rescaling.give_up(reason, self._at)
+        pending = self.checkpoints.pending
+        if pending is not None and pending.barrier.kind is BarrierKind.RESTART:
+            self.checkpointing.interrupt(reason, self._at)
+
     # ------------------------------------------------------------ savepoints
 
     def _taken(self, pending: coordinator.Pending) -> Taken:
@@ -371,6 +411,8 @@ class Job:
         return self._ending is None and self.regions.all_running
 
     def _place_regions(self) -> None:
+        if self.rescaling.switching:
+            return
         match self._placing.place(self._at, not_before=self.restarts.resume_at):
             case packing.Wait(reason):
                 self.reason = reason
@@ -411,6 +453,8 @@ class Job:
             return self._journal.make(journal.Ended, self._at, outcome=outcome, reason=self._ending.reason)
         if (manifest := self.checkpointing.collected(self._at)) is not None:
             return self._journal.make(journal.CheckpointCompleted, self._at, manifest=manifest)
+        if (move := self.rescaling.next_move()) is not None:
+            return self._journal.resized(move, self._at)
         reserved = [run for run in self.regions.runs if run.state is RegionState.JOURNALING]
         if not reserved:
             return None

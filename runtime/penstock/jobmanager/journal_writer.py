@@ -8,6 +8,7 @@ from typing import TypeVar
 from penstock.checkpoint import journal
 from penstock.jobmanager.events import JobSubmitted
 from penstock.jobmanager.regions import RegionRun
+from penstock.jobmanager.rescaling import Move
 from penstock.jobmanager.timing import Moment
 
 E = TypeVar("E", bound=journal.Entry)
@@ -54,6 +55,18 @@ class JournalWriter:
             region=run.region.index,
             restored=run.restored.checkpoint if run.restored else None,
             cause=run.cause,
+        )
+
+    def resized(self, move: Move, at: Moment) -> journal.Resized:
+        """From now on attempts are of that size."""
+        return self.make(
+            journal.Resized,
+            at,
+            parallelism=move.size.parallelism,
+            operators=dict(move.size.operators),
+            checkpoint=move.checkpoint,
+            requested_us=move.requested_us,
+            cause=move.cause,
         )
 
     def written(self, entry: journal.JournalEntry, sha256: str) -> bool:

@@ -94,6 +94,11 @@ class Placing:
         for run in self._regions.runs:
             self._release(run, at)
 
+    def replan(self, graph: JobGraph, at: Moment) -> None:
+        """End everything, and start again at another size."""
+        self.release_all(at)
+        self._regions.replan(graph, at.monotonic)
+
     def abandon(self) -> None:
         """Another JobManager has the job, and its slots."""
         self._pool.abandon(self._outbox.job)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from penstock.checkpoint.selection import handles_for
-from penstock.graph import Region, slots_wanted
+from penstock.graph import JobGraph, Region, execution, slots_wanted
 from penstock.jobmanager import packing
 from penstock.jobmanager.failures import Failure
 from penstock.model.handles import Manifest
@@ -108,8 +108,10 @@ class RegionRun:
 class Regions:
     """All regions of one job."""
 
-    def __init__(self, regions: Sequence[Region], *, since: float) -> None:
-        self._apart = regions
+    def __init__(self, graph: JobGraph, *, since: float) -> None:
+        self.graph = graph
+        """As it is run: planned for the present parallelism."""
+        self._apart: Sequence[Region] = execution(graph)
         self.last_attempt = Attempt(0)
         self.runs: list[RegionRun] = []
         self.set_apart(since, cause="")
@@ -145,6 +147,11 @@ class Regions:
     def set_apart(self, since: float, *, cause: str) -> None:
         """Each by itself, as the graph has them."""
         self.runs = [RegionRun(region, since=since, cause=cause) for region in self._apart]
+
+    def replan(self, graph: JobGraph, since: float) -> None:
+        """Another size. None of them may run."""
+        self.graph, self._apart = graph, execution(graph)
+        self.set_apart(since, cause="")
 
     def merge(self, count: int, since: float) -> None:
         """At most so many. None of them may run."""

@@ -4,8 +4,8 @@ Answers are the structs of `model.views` as JSON; every error is `{code, what, w
 it listens on the loopback interface unless told otherwise, and refuses what a foreign web page may have sent.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,8 +20,10 @@ from penstock.jobmanager import metrics
 from penstock.jobmanager.lifecycle import TERMINAL
 from penstock.model.errors import PenstockError, UserError
 from penstock.model.ids import JobId
-from penstock.model.views import CheckpointView, ClusterView, JobView, SavepointView
+from penstock.model.views import CheckpointView, ClusterView, JobView, RescaleView, SavepointView
 from penstock.savepoints.checks import RestoreOptions
+
+_RESCALE_EXAMPLE = 'send {"parallelism": 4}, {"operators": {"uid": 3}} or both; numbers from 1'
 
 ENDED = frozenset(state.value for state in TERMINAL)
 
@@ -79,6 +81,23 @@ class Jobs(Protocol):
         """Begin to take one in a folder of its own below `folder`; UserError when nothing can be written there."""
         ...
 
+    def rescales(self, job: JobId) -> tuple[RescaleView, ...]:
+        """Of a known job."""
+        ...
+
+    def rescale(self, job: JobId, parallelism: int | None, operators: Mapping[str, int]) -> RescaleView:
+        """Begin to run it at another size; UserError when it cannot have that."""
+        ...
+
+
+class RescaleBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What is posted: either or both."""
+
+    parallelism: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Of operators that name none."""
+    operators: dict[str, Annotated[int, msgspec.Meta(ge=1)]] = {}
+    """uid -> parallelism."""
+
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -95,6 +114,7 @@ def application(jobs: Jobs, *, max_body_bytes: int, local_only: bool) -> Starlet
         "/jobs/{id}/checkpoints": api.checkpoints,
         "/jobs/{id}/graph": api.graph,
         "/jobs/{id}/savepoints": api.savepoints,
+        "/jobs/{id}/rescales": api.rescales,
     }
     post: dict[str, Handler] = {
         "/jobs": api.submit,
@@ -102,6 +122,7 @@ def application(jobs: Jobs, *, max_body_bytes: int, local_only: bool) -> Starlet
         "/jobs/{id}/stop": api.stop,
         "/jobs/{id}/checkpoint": api.trigger_checkpoint,
         "/jobs/{id}/savepoints": api.take_savepoint,
+        "/jobs/{id}/rescale": api.rescale,
     }
     guard = _guard(local_only)
     routes = [Route(path, guard(handler), methods=["GET"]) for path, handler in get.items()]
@@ -162,7 +183,7 @@ class _Api:
         query = request.query_params
         name = query.get("name")
         for view in self._jobs.savepoints(self._known(request)):
-            if name is not None and view.uri.rpartition("/")[2] == name:
+            if name is not None and urlsplit(view.uri).path.rpartition("/")[2] == name:
                 return _json(view, status=202)
         job = self._running(request, "no savepoint can be taken")
         for view in self._jobs.savepoints(job):
@@ -177,6 +198,26 @@ class _Api:
             job, folder=query.get("to"), stop=query.get("stop") == "true", name=name
         )
         return _json(view, status=202)
+
+    async def rescales(self, request: Request) -> Response:
+        return _json(self._jobs.rescales(self._known(request)))
+
+    async def rescale(self, request: Request) -> Response:
+        try:
+            wanted = msgspec.json.decode(await self._body(request), type=RescaleBody)
+        except msgspec.DecodeError as error:
+            raise UserError("H006", f"the body is no size: {error}", fix=_RESCALE_EXAMPLE) from error
+        if wanted.parallelism is None and not wanted.operators:
+            raise UserError("H006", "the body names no parallelism", fix=_RESCALE_EXAMPLE)
+        job = self._running(request, "its parallelism cannot be changed")
+        if (present := self._jobs.job(job).rescale) is not None:
+            raise _Refused(
+                409,
+                "S062",
+                f"job {job} is being rescaled from {present.parallelism_before} to {present.parallelism_after}",
+                fix=f"wait until that is done: {present.reason or 'it is under way'}",
+            )
+        return _json(self._jobs.rescale(job, wanted.parallelism, wanted.operators), status=202)
 
     def _running(self, request: Request, otherwise: str) -> JobId:
         job = self._known(request)

@@ -17,7 +17,7 @@ from penstock.model.handles import Manifest, SectionHandle, StateHandle
 from penstock.model.ids import JobId, Uid
 from penstock.savepoints import restoring as savepoints
 from penstock.savepoints.checks import RestoreOptions, restore_report
-from penstock.savepoints.manifest import SavepointManifest, open_savepoint, read_manifest
+from penstock.savepoints.manifest import SavepointManifest, read_manifest
 from penstock.savepoints.shapes import operators_of
 from penstock.storage import ObjectStore
 
@@ -62,7 +62,7 @@ class SavepointOrigin:
 def find_origin(state_dir: StateDir, text: str) -> Origin | SavepointOrigin:
     """`latest`, `<job>` (its last checkpoint), `<job>@<checkpoint>`, or the folder of a savepoint."""
     if is_savepoint(text):
-        store = open_savepoint(text)
+        store = state_dir.open_savepoint(text)
         return SavepointOrigin(store, read_manifest(store))
     name, _, checkpoint = text.partition("@")
     source = _newest(state_dir) if name == "latest" else _named(state_dir, name)

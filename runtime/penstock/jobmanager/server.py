@@ -9,7 +9,7 @@ import random
 import re
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -24,6 +24,7 @@ from penstock.jobmanager.events import (
     CheckpointRequested,
     JobRecovered,
     JobSubmitted,
+    RescaleRequested,
     SavepointRequested,
     StopRequested,
 )
@@ -34,10 +35,10 @@ from penstock.jobmanager.timing import Timing
 from penstock.model.clocks import Clock, SystemClock
 from penstock.model.errors import PenstockError, RetryableError, UserError
 from penstock.model.ids import JobId
-from penstock.model.views import CheckpointView, ClusterView, JobView, ProcessView, SavepointView
+from penstock.model.views import CheckpointView, ClusterView, JobView, ProcessView, RescaleView, SavepointView
 from penstock.rpc import Server, serve_jobmanager
 from penstock.savepoints.checks import RestoreOptions
-from penstock.storage import ObjectStore, Prefixed, open_store
+from penstock.storage import ObjectStore, Prefixed
 
 logger = logging.getLogger(__name__)
 
@@ -194,6 +195,15 @@ class JobManager:
         """The core's view."""
         return self._core.savepoints(job)
 
+    def rescales(self, job: JobId) -> tuple[RescaleView, ...]:
+        """The core's view."""
+        return self._core.rescales(job)
+
+    def rescale(self, job: JobId, parallelism: int | None, operators: Mapping[str, int]) -> RescaleView:
+        """Begin; UserError when the job cannot have that size."""
+        self._shell.feed(RescaleRequested(job=job, size=self._core.plan_rescale(job, parallelism, operators)))
+        return self._core.rescales(job)[-1]
+
     async def take_savepoint(
         self, job: JobId, *, folder: str | None, stop: bool, name: str | None = None
     ) -> SavepointView:
@@ -201,7 +211,7 @@ class JobManager:
         name = _checked_id(name) if name else f"{job}-{self._random.randrange(16**8):08x}"
         parent = folder or self._state_dir.savepoints
         try:
-            store = await asyncio.to_thread(lambda: Prefixed(open_store(parent), name))
+            store = await asyncio.to_thread(lambda: Prefixed(self._state_dir.open(parent), name))
         except OSError as error:
             raise UserError(
                 "S027", f"nothing can be written there: {error}", where=parent, fix="name another folder: --to"

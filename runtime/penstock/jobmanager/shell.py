@@ -7,11 +7,12 @@ Invariant: the core is called from one thread only, and never from within one of
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from penstock.checkpoint import journal
 from penstock.config import LinkSettings, loggable
+from penstock.graph import Size
 from penstock.jobmanager.events import (
     AppendJournal,
     Command,
@@ -36,7 +37,7 @@ from penstock.model.clocks import Clock
 from penstock.model.errors import PenstockError, RetryableError
 from penstock.model.ids import JobId, TaskManagerId
 from penstock.model.messages import Leaving, Register
-from penstock.model.views import CheckpointView, ClusterView, JobView, SavepointView
+from penstock.model.views import CheckpointView, ClusterView, JobView, RescaleView, SavepointView
 from penstock.rpc import Reply, ToldJobManager, taskmanager_channel
 from penstock.savepoints.completing import Taken, complete
 from penstock.storage import ObjectStore, UnknownResultError, open_store
@@ -69,6 +70,14 @@ class DecidingCore(Protocol):
 
     def savepoints(self, job: JobId) -> tuple[SavepointView, ...]:
         """Of one job, the newest last."""
+        ...
+
+    def rescales(self, job: JobId) -> tuple[RescaleView, ...]:
+        """Of one job, the newest last."""
+        ...
+
+    def plan_rescale(self, job: JobId, parallelism: int | None, operators: Mapping[str, int]) -> Size:
+        """What is asked for, if the job can have it."""
         ...
 
 

@@ -26,7 +26,7 @@ def view_job(job: Job) -> JobView:
         state=job.state.value,
         attempt=job.regions.last_attempt,
         restarts=job.restarts.count,
-        parallelism=max((vertex.parallelism for vertex in job.graph.vertices), default=0),
+        parallelism=job.rescaling.size.parallelism or max((v.parallelism for v in job.graph.vertices), default=0),
         submitted_us=job.submitted_us,
         running_us=job.running_us,
         ended_us=job.ended_us,
@@ -37,6 +37,7 @@ def view_job(job: Job) -> JobView:
         last_checkpoint=completed[-1] if completed else None,
         failures=job.failures.views(),
         warnings=job.graph.warnings,
+        rescale=job.rescaling.under_way,
     )
 
 

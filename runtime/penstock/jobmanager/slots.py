@@ -149,6 +149,12 @@ class SlotPool:
             elif slot.cancel_at is None:
                 slot.cancel_at = monotonic
 
+    def set_free(self, usage: Usage) -> None:
+        """Slots that were kept for this and never deployed."""
+        for slot in self.slots():
+            if slot.usage == usage and not slot.deployed:
+                slot.usage = None
+
     def abandon(self, job: JobId) -> None:
         """The job belongs to another JobManager: its processes are not ours to end; slots kept for it are free."""
         for slot in self.slots():

@@ -78,6 +78,7 @@ def recovered(event: JobRecovered, around: Surroundings, at: Moment) -> Job:
     first = event.entries[0]
     job.submitted_us = first.time_us
     job.restored_from = first.restored_from if isinstance(first, journal.Submitted) else ""
+    job.rescaling.recover(event.entries, at)
     for entry in attempts:
         job.regions.last_attempt = max(job.regions.last_attempt, entry.attempt)
         if entry.cause:

@@ -23,6 +23,7 @@ from penstock.checkpoint import journal
 from penstock.graph import JobGraph
 from penstock.model.errors import UserError
 from penstock.model.ids import JobId
+from penstock.savepoints import manifest
 from penstock.storage import ObjectStore, Prefixed, check_conditional_writes, folder_of, open_store
 
 GRAPH = "graph.json"
@@ -112,6 +113,14 @@ class StateDir:
             return None
         data = self._store.get(ADDRESSES)
         return None if data is None else msgspec.json.decode(data, type=Addresses)
+
+    def open(self, uri: str) -> ObjectStore:
+        """Any other place, for savepoints to go to."""
+        return open_store(uri)
+
+    def open_savepoint(self, uri: str) -> ObjectStore:
+        """One that is to be read."""
+        return manifest.open_savepoint(uri)
 
     def store(self, job: JobId) -> ObjectStore:
         """The job's own store, with its journal at the top."""

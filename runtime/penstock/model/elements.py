@@ -21,6 +21,9 @@ class BarrierKind(enum.Enum):
     STOP = "stop"
     """Sources emit nothing after it; the job ends with this checkpoint and can go on from it."""
 
+    RESTART = "restart"
+    """Sources emit nothing after it; the job starts again from this checkpoint at once, with another parallelism."""
+
     FINAL = "final"
     """All input has ended; the job is finished when this checkpoint is committed."""
 

@@ -111,6 +111,13 @@ class StateSettings(_Settings, frozen=True, kw_only=True):
     what the process needs besides."""
 
 
+class RescaleSettings(_Settings, frozen=True, kw_only=True):
+    """Another parallelism for a job that runs."""
+
+    slot_wait_us: int = 300_000_000
+    """How long missing slots are waited for; the job runs on at its size meanwhile. A new node takes minutes."""
+
+
 class JobSettings(_Settings, frozen=True, kw_only=True):
     """All of it."""
 
@@ -119,6 +126,7 @@ class JobSettings(_Settings, frozen=True, kw_only=True):
     exchange: ExchangeSettings = ExchangeSettings()
     source: SourceSettings = SourceSettings()
     state: StateSettings = StateSettings()
+    rescale: RescaleSettings = RescaleSettings()
 
 
 def with_texts(settings: JobSettings, texts: Mapping[str, str], *, where: str) -> JobSettings:

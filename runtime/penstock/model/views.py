@@ -78,6 +78,34 @@ class SavepointView(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class RescaleView(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of a job's parallelism. What is not known, or not yet, is None."""
+
+    id: int
+    kind: str
+    """live | restart: whether all of the job stood still for it."""
+    status: str
+    """pending | completed | failed."""
+    reason: str = ""
+    """Pending: what it waits for. Failed: why. Completed by a restart: why not live."""
+    started_us: int
+    ended_us: int | None = None
+    before: dict[str, int] = msgspec.field(name="from", default_factory=dict)
+    """Operator -> parallelism."""
+    after: dict[str, int] = msgspec.field(name="to", default_factory=dict)
+    parallelism_before: int
+    """Of operators that name none."""
+    parallelism_after: int
+    groups_moved: int | None = None
+    """Key groups that another subtask has now, over all operators with keyed input."""
+    bytes_moved: int | None = None
+    """State that was handed over, or read again."""
+    pause_us_p50: int | None = None
+    """How long a key group that moved was served by nobody."""
+    pause_us_p99: int | None = None
+    pause_us_max: int | None = None
+
+
 class FailureView(msgspec.Struct, frozen=True, kw_only=True):
     """One restart and why."""
 
@@ -99,6 +127,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     restarts: int
     parallelism: int
+    """Of operators that name none."""
     submitted_us: int
     running_us: int | None = None
     ended_us: int | None = None
@@ -110,6 +139,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     last_checkpoint: CheckpointView | None = None
     failures: tuple[FailureView, ...] = ()
     warnings: tuple[str, ...] = ()
+    rescale: RescaleView | None = None
+    """The one that is under way."""
 
 
 class ProcessView(msgspec.Struct, frozen=True, kw_only=True):

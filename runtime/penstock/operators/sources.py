@@ -156,11 +156,11 @@ class SourceOperator(Operator):
         return self._report(splits, rows=rows, wait_us=wait_us)
 
     def stop_emitting(self) -> None:
-        """A STOP barrier has passed: what is emitted after it would be neither in this run nor in the next."""
+        """A STOP or RESTART barrier has passed: what is emitted after it would be in vain."""
         self._stopped = True
 
     def go_on(self) -> None:
-        """The STOP barrier was given up."""
+        """That barrier was given up."""
         self._stopped = False
 
     @property

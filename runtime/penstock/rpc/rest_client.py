@@ -4,13 +4,13 @@ import http.client
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from penstock.model.errors import RetryableError, UserError
-from penstock.model.views import CheckpointView, ClusterView, JobView, SavepointView
+from penstock.model.views import CheckpointView, ClusterView, JobView, RescaleView, SavepointView
 
 _SECONDS = 5.0
 """Answers come from memory; a JobManager that takes longer is in trouble."""
@@ -100,6 +100,18 @@ class RestClient:
         query = urllib.parse.urlencode({key: value for key, value in given.items() if value})
         data = self._call("POST", f"/jobs/{_quoted(job)}/savepoints?{query}", b"")
         return msgspec.json.decode(data, type=SavepointView)
+
+    def rescales(self, job: str) -> list[RescaleView]:
+        """Of one job, the newest last."""
+        return self._get(f"/jobs/{_quoted(job)}/rescales", list[RescaleView])
+
+    def rescale(
+        self, job: str, *, parallelism: int | None = None, operators: Mapping[str, int] | None = None
+    ) -> RescaleView:
+        """Begin to run it with another parallelism; of single operators by uid."""
+        given = {"parallelism": parallelism, "operators": operators}
+        body = msgspec.json.encode({name: value for name, value in given.items() if value is not None})
+        return msgspec.json.decode(self._call("POST", f"/jobs/{_quoted(job)}/rescale", body), type=RescaleView)
 
     def checkpoint(self, job: str) -> JobView:
         """Take a checkpoint now."""

@@ -47,12 +47,12 @@ class Taken:
 
 
 def complete(store: ObjectStore, taken: Taken) -> SavepointManifest:
-    """Write the manifest, by conditional create. What an earlier try has left in the folder is removed first."""
+    """Write the manifest, by conditional create; then remove what other tries have left in the folder.
+
+    In this order: whoever writes this may have been replaced, and not know it, while another JobManager took the
+    savepoint again, into the same folder. The one manifest decides whose tables stay.
+    """
     manifest = make_manifest(store, taken)
-    named = {table.path for table in taken.tables}
-    for info in store.list(f"{STATES}/"):
-        if info.path not in named:
-            store.delete(info.path)
     data = encode(manifest)
     try:
         created = store.create(MANIFEST, data)
@@ -68,6 +68,10 @@ def complete(store: ObjectStore, taken: Taken) -> SavepointManifest:
             where=store.uri,
             fix="name another folder; a savepoint is never written over",
         )
+    named = {table.path for table in taken.tables}
+    for info in store.list(f"{STATES}/"):
+        if info.path not in named:
+            store.delete(info.path)
     return manifest
 
 

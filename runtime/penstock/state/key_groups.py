@@ -40,6 +40,11 @@ def owner(group: int, parallelism: int, max_parallelism: int) -> int:
     return group * parallelism // max_parallelism
 
 
+def owners(parallelism: int, max_parallelism: int) -> tuple[int, ...]:
+    """Key group -> the subtask that owns it."""
+    return tuple(owner(group, parallelism, max_parallelism) for group in range(max_parallelism))
+
+
 def sort_by_group(frame: pl.DataFrame, keys: Sequence[str], max_parallelism: int) -> pl.DataFrame:
     """`frame` with the column `key_group` in front, sorted by it; rows of a group keep their order."""
     groups = key_groups(frame, keys, max_parallelism)

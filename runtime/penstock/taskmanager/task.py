@@ -330,7 +330,7 @@ class RunningTask:
             return
         self._last_barrier = barrier.checkpoint
         self._begin_cut(barrier)
-        if barrier.kind is BarrierKind.STOP:
+        if barrier.kind in (BarrierKind.STOP, BarrierKind.RESTART):
             self._source.stop_emitting()
 
     def abort(self, checkpoint: CheckpointId) -> None:

@@ -24,6 +24,7 @@ RARE = (
     "commit repeated by a restore",
     "commit took effect but its answer was lost",
     "frame of an old attempt reached a new process",
+    "grew",
     "journal given up",
     "journal write with unknown result: happened",
     "journal write with unknown result: later",
@@ -35,11 +36,14 @@ RARE = (
     "restart during a restore",
     "rows in flight restored",
     "rows of a loop restored",
+    "savepoint completed",
     "slot lost while aligning",
+    "shrank",
     "source waited for slower ones",
     "split discovered",
     "staging failed",
     "stopped, to go on from a checkpoint",
+    "went back to the size before",
 )
 """Situations that every campaign of some size must have met, or it has not looked where it hurts."""
 

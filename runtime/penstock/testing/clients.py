@@ -1,10 +1,14 @@
 """The person who runs a job: submits it, may want it to end, and asks again when nobody seems to have listened."""
 
+from collections.abc import Sequence
+from functools import partial
+
 from penstock.checkpoint import journal
 from penstock.model.ids import JobId
 from penstock.testing.cluster import Cluster
 from penstock.testing.endpoints import Target
-from penstock.testing.jobs import Ending, Job
+from penstock.testing.jobs import Ending, Job, Rescale
+from penstock.testing.savepoints import SavepointWishes
 
 ASK_AGAIN_US = 700_000
 
@@ -16,6 +20,7 @@ class Client:
         self.cluster, self._target, self._job = cluster, target, job
         self._before = cluster.job
         self._own: JobId | None = None
+        self._wishes: SavepointWishes | None = None
 
     @property
     def accepted(self) -> bool:
@@ -42,13 +47,32 @@ class Client:
             return
         leader = self.cluster.leader
         if leader.process.alive and (self._before is None or leader.view(self._before) is not None):
-            leader.submit(self._job.graph, origin=self._origin())
+            origin = self._origin()
+            # Rows in flight, which only checkpoints have, may ask for the parallelism that there was.
+            graph = self._job.again if origin is not None and origin != self._before else self._job.graph
+            leader.submit(graph, origin=origin)
         self.cluster.world.after(ASK_AGAIN_US, "", self.submit)
+
+    def want_savepoints(self) -> None:
+        """Somebody will want some."""
+        self._wishes = SavepointWishes(self, self._job.savepoints_us)
 
     def end_later(self, ending: Ending) -> None:
         """Somebody will want it to end: this run, not the one after it."""
         assert self.job
         self.cluster.world.after(ending.after_us, "", lambda: self._end(ending))
+
+    def rescale_later(self, rescales: Sequence[Rescale]) -> None:
+        """Somebody will want this run to have another parallelism, again and again."""
+        assert self.job
+        for rescale in rescales:
+            self.cluster.world.after(rescale.after_us, "", partial(self._rescale, rescale))
+
+    def _rescale(self, rescale: Rescale) -> None:
+        leader = self.cluster.leader
+        if self.outcome is None and leader.process.alive and leader.view(self.job) is not None:
+            self.cluster.world.trace(f"client: wants parallelism {rescale.parallelism}")
+            leader.rescale(self.job, rescale.parallelism)
 
     def _end(self, ending: Ending) -> None:
         if self.outcome is not None:
@@ -56,13 +80,18 @@ class Client:
         leader = self.cluster.leader
         listens = leader.process.alive and leader.view(self.job) is not None
         if listens and ending.may_come(self._target.visible):
+            if ending.how == "savepoint":
+                assert self._wishes is not None
+                self._wishes.stop()
+                return
             self.cluster.world.trace(f"client: wants the job to {ending.how}")
             leader.end(self.job, ending.how)
         self.cluster.world.after(ASK_AGAIN_US, "", lambda: self._end(ending))
 
     def _origin(self) -> str | None:
-        """The job before, if it left a checkpoint; without one, nothing of it can be seen."""
+        """The job before, if it left a checkpoint, or the savepoint that was that; else nothing of it can be seen."""
         if self._before is None:
             return None
         recorded = journal.read_journal(self.cluster.state_dir.look(self._before))
-        return self._before if journal.latest(each.entry for each in recorded) is not None else None
+        last = journal.latest(each.entry for each in recorded)
+        return None if last is None else last.savepoint or self._before

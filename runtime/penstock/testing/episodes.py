@@ -20,11 +20,19 @@ from penstock.operators.factory import load_function, make_operator
 from penstock.operators.sinks import SinkOperator
 from penstock.operators.sources import SourceOperator
 from penstock.taskmanager.chain import MakeOperator
+from penstock.testing import savepoints
 from penstock.testing.clients import Client
 from penstock.testing.cluster import Cluster, ClusterShape
 from penstock.testing.endpoints import KIND, SimulatedSink, SimulatedSource, Target
-from penstock.testing.faults import LAST_STRIKE_US, Fault, Injector, draw_faults
-from penstock.testing.jobs import MAX_PARALLELISM, Job, draw_job
+from penstock.testing.faults import (
+    LAST_STRIKE_US,
+    Fault,
+    Injector,
+    draw_faults,
+    draw_rescale_faults,
+    draw_savepoint_faults,
+)
+from penstock.testing.jobs import MAX_PARALLELISM, Job, draw_job, draw_rescales
 from penstock.testing.network import Conditions
 from penstock.testing.starving import StarvationWatch
 from penstock.testing.watching import Watcher
@@ -36,7 +44,7 @@ LIVENESS_US = 200_000_000
 AFTERMATH_US = 3_000_000
 """What zombies still do after the end must be harmless too."""
 FENCE_CHECK_US = 1_000_000
-OUTCOMES = {"stop": ("stopped",), "cancel": ("cancelled",)}
+OUTCOMES = {"stop": ("stopped",), "savepoint": ("stopped",), "cancel": ("cancelled",)}
 """How a job may have ended that somebody wanted to end."""
 
 
@@ -78,16 +86,18 @@ def run_episode(seed: int, *, keep_trace: bool = False) -> Episode:
 
 def _run(world: World) -> Episode:
     watcher = Watcher(world)
-    job = draw_job(world.stream("job"), world.stream("alignment"))
+    job = draw_job(world.stream("job"), world.stream("alignment"), world.stream("savepoints"))
     target = Target(world, watcher, job.answer, world.stream("target"))
     cluster = _draw_cluster(world, watcher, job, _operators(world, watcher, job, target))
-    faults = draw_faults(world.stream("plan"))
+    faults = _draw_faults(world, "plan", last_run=job.ending is None)
+    if job.savepoints_us or (job.ending is not None and job.ending.how == "savepoint"):
+        faults += draw_savepoint_faults(world.stream("savepoint plan"))
     struck: Counter[str] = Counter()
     _watch_fences(cluster)
     try:
         struck += _live(cluster, target, job, faults, last_run=job.ending is None)
         if job.ending is not None and not watcher.violations:
-            again = draw_faults(world.stream("second plan"), most=3)
+            again = _draw_faults(world, "second plan", last_run=True, most=3)
             faults = [*faults, *again]
             struck += _live(cluster, target, job, again, last_run=True)
         if not watcher.violations and (missing := job.answer.missing(target.visible)) is not None:
@@ -115,6 +125,18 @@ def _run(world: World) -> Episode:
     )
 
 
+def _run_name(last_run: bool) -> str:
+    return "last run" if last_run else "first run"
+
+
+def _draw_faults(world: World, plan: str, *, last_run: bool, most: int = 8) -> list[Fault]:
+    """A job that is rescaled meets some more on the way."""
+    faults = draw_faults(world.stream(plan), most=most)
+    if draw_rescales(world.stream(f"rescales, {_run_name(last_run)}")):
+        faults += draw_rescale_faults(world.stream(f"{plan} of rescales"))
+    return faults
+
+
 def _live(cluster: Cluster, target: Target, job: Job, faults: list[Fault], *, last_run: bool) -> "Counter[str]":
     """One run of the job, from its submission to its end and a little longer; returns the faults that struck."""
     world, watcher = cluster.world, cluster.watcher
@@ -123,11 +145,15 @@ def _live(cluster: Cluster, target: Target, job: Job, faults: list[Fault], *, la
     client.submit()
     if not world.run(until=lambda: client.accepted or bool(watcher.violations), limit_us=started_us + LIVENESS_US):
         watcher.violation("liveness", "the job was not accepted")
+    rescales = draw_rescales(world.stream(f"rescales, {_run_name(last_run)}"))
     injector = Injector(cluster, target, faults)
     if client.accepted:
         StarvationWatch(client, injector, job.graph.settings.checkpoint)
+        client.want_savepoints()
     if not last_run and job.ending is not None:
         client.end_later(job.ending)
+    if client.accepted:
+        client.rescale_later(rescales)
     if not _until_end(client, started_us + SAFETY_US):
         injector.heal()
         if not _until_end(client, world.now_us + LIVENESS_US):
@@ -177,9 +203,16 @@ def _operators(world: World, watcher: Watcher, job: Job, target: Target) -> Make
 
 def _draw_cluster(world: World, watcher: Watcher, job: Job, make: MakeOperator) -> Cluster:
     rng = world.stream("shape")
-    wanted = max(vertex.parallelism for vertex in job.graph.vertices)
+    wanted = max(vertex.parallelism for graph in (job.graph, job.again) for vertex in graph.vertices)
     managers = rng.randint(1, 3)
     spare = rng.choice((0, 0, 1, 2))
+    wishes = [
+        wish.parallelism
+        for name in (True, False)
+        for wish in draw_rescales(world.stream(f"rescales, {_run_name(name)}"))
+    ]
+    if wishes and world.stream("slots for rescales").random() < 0.8:
+        wanted = max(wanted, *wishes)
     shape = ClusterShape(
         task_managers=managers,
         slots_each=-(-(wanted + spare) // managers),
@@ -208,6 +241,7 @@ def _judge(cluster: Cluster, client: Client, job: Job, *, last_run: bool) -> Non
     for manifest in manifests[-job.graph.settings.checkpoint.retained :]:
         everything = range(MAX_PARALLELISM)
         state_objects.read(store, manifest.handles, groups=everything, index=0, parallelism=1, uids=uids)
+    savepoints.judge(cluster, client.job)
     if client.outcome != "finished" and manifests:
         cluster.world.sometimes(f"{client.outcome}, to go on from a checkpoint")
 

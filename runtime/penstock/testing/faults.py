@@ -6,7 +6,7 @@ moments (all acknowledged but nothing journaled, mid-commit, during a restore) a
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.testing.cluster import Cluster
@@ -18,6 +18,17 @@ PHASES = (
     "time", "time", "time", "deploying", "restoring", "restoring", "restarting", "triggered", "aligning", "aligning",
     "collected", "collected", "journaled", "journaled", "answered", "committing", "committing", "ending",
 )  # fmt: skip
+RESCALE_PHASES = (
+    "rescaling",
+    "rescaling",
+    "aligning",
+    "collected",
+    "answered",
+    "resizing",
+    "resized",
+    "resized",
+    "restoring",
+)
 LAST_STRIKE_US = 4_000_000
 AFTERMATH_US = 4_000_000
 """So long after a fault is over it may still be felt: who is lost has to be missed, who is gone has to start."""
@@ -51,8 +62,13 @@ def draw_faults(rng: random.Random, *, most: int = 8) -> list[Fault]:
     return [_draw_fault(rng) for _ in range(min(most, rng.choice((0, 1, 2, 2, 3, 4, 6, 8))))]
 
 
-def _draw_fault(rng: random.Random) -> Fault:
-    phase = rng.choice(PHASES)
+def draw_rescale_faults(rng: random.Random) -> list[Fault]:
+    """None to three, on the way from one size to another."""
+    return [_draw_fault(rng, RESCALE_PHASES) for _ in range(rng.choice((0, 1, 1, 2, 3)))]
+
+
+def _draw_fault(rng: random.Random, phases: Sequence[str] = PHASES) -> Fault:
+    phase = rng.choice(phases)
     delay = rng.randrange(150_000, LAST_STRIKE_US) if phase == "time" else rng.choice((0, 0, 300, 2_000, 20_000))
     kind = rng.choice(list(_STRIKES))
     if phase == "aligning" and rng.random() < 0.5:
@@ -64,6 +80,17 @@ def _draw_fault(rng: random.Random) -> Fault:
         delay_us=delay,
         duration_us=rng.choice((50_000, 400_000, 2_000_000, 5_000_000)),
     )
+
+
+def draw_savepoint_faults(rng: random.Random) -> list[Fault]:
+    """At the moment that all tables of a savepoint are written and its manifest is not: mostly another leader."""
+    if rng.random() < 0.5:
+        return []
+    kind = rng.choice(
+        ("JobManager replaced", "JobManager replaced", "second JobManager", "JobManager crash", "slot crash")
+    )
+    delay, duration = rng.choice((0, 0, 2_000, 20_000)), rng.choice((400_000, 2_000_000, 5_000_000))
+    return [Fault(kind=kind, phase="tables", skip=rng.choice((0, 0, 1)), delay_us=delay, duration_us=duration)]
 
 
 class Injector:

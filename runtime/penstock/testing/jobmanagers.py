@@ -2,12 +2,12 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from penstock.config import LinkSettings
-from penstock.graph import JobGraph
+from penstock.graph import JobGraph, Size
 from penstock.jobmanager.core import Core
 from penstock.jobmanager.events import Command, Event
 from penstock.jobmanager.server import JobManager as Service
@@ -15,13 +15,16 @@ from penstock.jobmanager.shell import Shell
 from penstock.jobmanager.state_dir import GRAPH, StateDir
 from penstock.model.errors import RetryableError
 from penstock.model.ids import JobId
-from penstock.model.views import CheckpointView, ClusterView, JobView, SavepointView
+from penstock.model.views import CheckpointView, ClusterView, JobView, RescaleView, SavepointView
+from penstock.savepoints.manifest import MANIFEST
 from penstock.storage import ObjectStore, Prefixed
 from penstock.testing.calls import Calls, Channel, Server
 from penstock.testing.processes import Process, VirtualLoop
 from penstock.testing.stores import FaultyStore
 from penstock.testing.taskmanagers import JOBMANAGER
 from penstock.testing.watching import Watcher
+
+SAVEPOINTS = "savepoints"
 
 
 class SimulatedStateDir(StateDir):
@@ -35,13 +38,27 @@ class SimulatedStateDir(StateDir):
         """The folder of the job."""
         return Prefixed(self._faulty, job)
 
-    def open(self, uri: str) -> ObjectStore:
-        """What a slot does with the address that it is given."""
-        return self.store(JobId(uri.rpartition("/")[2]))
+    @property
+    def savepoints(self) -> str:
+        """A folder beside those of jobs."""
+        return Prefixed(self._faulty, SAVEPOINTS).uri
 
-    def look(self, job: JobId) -> ObjectStore:
-        """The same folder, without faults: for whoever judges."""
-        return Prefixed(self._faulty.inner, job)
+    def open(self, uri: str) -> ObjectStore:
+        """What a slot does with the address that it is given: of a job, or of a savepoint."""
+        return Prefixed(self._faulty, uri.removeprefix(f"{self._faulty.uri}/"))
+
+    def open_savepoint(self, uri: str) -> ObjectStore:
+        """There is no folder to look for."""
+        return self.open(uri)
+
+    def look(self, folder: str) -> ObjectStore:
+        """A job or a savepoint, without faults: for whoever judges."""
+        return Prefixed(self._faulty.inner, folder)
+
+    def finished_savepoints(self) -> list[str]:
+        """Folders with a manifest."""
+        found = (info.path for info in self._faulty.inner.list(f"{SAVEPOINTS}/"))
+        return [path.removesuffix(f"/{MANIFEST}") for path in found if path.endswith(f"/{MANIFEST}")]
 
     def job_ids(self) -> list[JobId]:
         """Whatever has a graph."""
@@ -79,6 +96,14 @@ class WatchedCore:
         """As the core sees them."""
         return self._core.savepoints(job)
 
+    def rescales(self, job: JobId) -> tuple[RescaleView, ...]:
+        """As the core sees them."""
+        return self._core.rescales(job)
+
+    def plan_rescale(self, job: JobId, parallelism: int | None, operators: Mapping[str, int]) -> Size:
+        """As the core does."""
+        return self._core.plan_rescale(job, parallelism, operators)
+
 
 class JobManager:
     """One process, from its start to its end."""
@@ -105,6 +130,7 @@ class JobManager:
             clock=process.clock,
             link=link,
             connect=lambda address: Channel(calls, process, self._loop, address),  # type: ignore[arg-type,return-value]
+            open_store=state_dir.open,
         )
         self._service = Service(state_dir, self._shell, self._core, epoch=process.name, host="simulated", rng=rng)
         self._calls = calls
@@ -128,6 +154,28 @@ class JobManager:
     def end(self, job: JobId, how: str) -> None:
         """Somebody wants the job to stop or to be cancelled."""
         self._loop.call_soon(self._service.stop if how == "stop" else self._service.cancel, job)
+
+    def savepoint(self, job: JobId, name: str) -> SavepointView | None:
+        """What this JobManager knows of it."""
+        return next((each for each in self._service.savepoints(job) if each.uri.endswith(f"/{name}")), None)
+
+    def takes_savepoint(self, job: JobId) -> bool:
+        """Whether one is under way, so that REST would ask for patience."""
+        return any(each.status == "pending" for each in self._service.savepoints(job))
+
+    def take_savepoint(self, job: JobId, name: str, *, stop: bool) -> None:
+        """Somebody wants one, and perhaps the job to stop with it."""
+        self._loop.create_task(self._service.take_savepoint(job, folder=None, stop=stop, name=name))
+
+    def rescale(self, job: JobId, parallelism: int) -> None:
+        """Somebody wants another parallelism, as over REST; a job that cannot have it now stays as it is."""
+
+        def ask() -> None:
+            view = self._service.job(job)
+            if view.state == "running" and view.rescale is None:
+                self._service.rescale(job, parallelism, {})
+
+        self._loop.call_soon(ask)
 
     async def _start(self) -> None:
         await self._shell.running.wait()

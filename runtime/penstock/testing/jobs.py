@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -13,6 +13,7 @@ from penstock.model.settings import (
     CheckpointSettings,
     ExchangeSettings,
     JobSettings,
+    RescaleSettings,
     RestartSettings,
     SourceSettings,
 )
@@ -41,7 +42,7 @@ class Ending:
     """How somebody ends the job before it ends by itself; it is then started again from where it was."""
 
     how: str
-    """stop | cancel."""
+    """stop | cancel | savepoint."""
     after_us: int
     past_silence: bool = False
     """Not before a window past the silence of a split is visible."""
@@ -49,6 +50,14 @@ class Ending:
     def may_come(self, visible: "Counter[Row]") -> bool:
         """Whether what has to be seen before has been seen."""
         return not self.past_silence or any(row[1] >= PAST_SILENCE_US for row in visible)
+
+
+@dataclass(frozen=True, slots=True)
+class Rescale:
+    """Somebody wants another parallelism."""
+
+    after_us: int
+    parallelism: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +69,22 @@ class Job:
     sources: dict[str, SourceInput]
     answer: Answer
     ending: Ending | None
+    savepoints_us: tuple[int, ...]
+    """When somebody wants one, in each run."""
+    again: JobGraph
+    """What goes on after the ending; not always at the same parallelism."""
 
 
-def draw_job(rng: random.Random, alignments: random.Random) -> Job:
-    """A job, its parameters and its input; whether its sources wait for each other has a chance of its own."""
+def draw_rescales(rng: random.Random) -> list[Rescale]:
+    """None for most jobs; else some, early enough to meet the faults."""
+    if rng.random() < 0.6:
+        return []
+    count = rng.randint(1, 5)
+    return [Rescale(rng.randrange(200_000, 5_000_000), rng.choice((1, 2, 3, 4, 5))) for _ in range(count)]
+
+
+def draw_job(rng: random.Random, alignments: random.Random, savepoints: random.Random) -> Job:
+    """A job, its parameters and its input. Whether sources wait for each other, and savepoints, are drawn apart."""
     kind = rng.choice(list(PROGRAMS))
     program = PROGRAMS[kind]
     sources = [_draw_source(rng, f"source-{number}", program) for number in range(program.sources)]
@@ -86,7 +107,18 @@ def draw_job(rng: random.Random, alignments: random.Random) -> Job:
     inputs = [[row for split in source.splits for row in split.rows.rows()] for source in sources]
     answer = program.build(streams, inputs, rng.choice((1, 2, 4)))
     graph = flow.plan(parallelism=rng.choice((1, 2, 2, 3)), max_parallelism=MAX_PARALLELISM)
-    return Job(kind, graph, {source.name: source for source in sources}, answer, _draw_ending(rng, program))
+    ending = _draw_ending(rng, program)
+    if ending is not None and ending.how == "stop" and savepoints.random() < 0.5:
+        ending = replace(ending, how="savepoint")
+    return Job(
+        kind,
+        graph,
+        {source.name: source for source in sources},
+        answer,
+        ending,
+        _draw_savepoints(savepoints),
+        flow.plan(parallelism=savepoints.choice((1, 2, 2, 3)), max_parallelism=MAX_PARALLELISM),
+    )
 
 
 # ---------------------------------------------------------------- chance
@@ -97,6 +129,10 @@ def _draw_ending(rng: random.Random, program: Program) -> Ending | None:
         return None
     after_us = rng.randrange(200_000, 4_000_000)
     return Ending(rng.choice(("stop", "stop", "cancel")), after_us, past_silence=program.falls_silent)
+
+
+def _draw_savepoints(rng: random.Random) -> tuple[int, ...]:
+    return tuple(rng.randrange(100_000, 4_000_000) for _ in range(rng.choice((0, 0, 0, 1, 2))))
 
 
 def _draw_alignment(rng: random.Random) -> dict[str, Any]:
@@ -151,5 +187,6 @@ def _draw_settings(rng: random.Random) -> JobSettings:
             batch_timeout_us=rng.choice((500, 5_000)),
             channel_bytes=rng.choice((64, 400, 4_000, 100_000)),
         ),
+        rescale=RescaleSettings(slot_wait_us=1_000_000),
         source=SourceSettings(batch_rows=rng.choice((2, 1000)), discovery_interval_us=rng.choice((50_000, 500_000))),
     )

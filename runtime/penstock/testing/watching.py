@@ -21,6 +21,7 @@ from penstock.jobmanager.events import (
     JournalWritten,
     MessageReceived,
     Send,
+    WriteSavepoint,
 )
 from penstock.model.elements import Barrier, BarrierKind
 from penstock.model.ids import Attempt, CheckpointId, JobId, SlotId
@@ -54,6 +55,9 @@ EXPECTED_FAILURES = {
 simulated network never loses or repeats a frame of a connection that lives."""
 
 
+_PHASE_OF = {BarrierKind.CHECKPOINT: "triggered", BarrierKind.RESTART: "rescaling"}
+
+
 @dataclass(slots=True)
 class WatchedJournal:
     """The journal of one job as it grew, with what was deleted since."""
@@ -68,6 +72,8 @@ class WatchedJournal:
     """By region."""
     bystanders: frozenset[Attempt] = frozenset()
     """Attempts of other regions that ran when the last region started again."""
+    sizes: list[int] = field(default_factory=list)
+    """That it has had since it was submitted."""
     _last_attempt: int = 0
 
     def add(self, entry: journal.JournalEntry) -> str | None:
@@ -84,6 +90,10 @@ class WatchedJournal:
                 self.completed[manifest.checkpoint] = frozenset(self.in_force.values())
                 if manifest.checkpoint <= newest:
                     return f"checkpoint {manifest.checkpoint} follows {newest}"
+            case journal.Resized(parallelism=parallelism):
+                # Attempts of the size before are over, and there may be other regions.
+                self.in_force.clear()
+                self.sizes.append(parallelism)
             case journal.Ended(outcome=outcome):
                 self.outcome = outcome
         return None
@@ -153,6 +163,12 @@ class Watcher:
             case journal.AttemptStarted(attempt=attempt, cause=cause) if cause:
                 others = frozenset(watched.in_force.values()) - {attempt}
                 watched.bystanders = frozenset(other for other in others if self._runs(JobId(job), other))
+            case journal.Resized(cause=cause):
+                before, after = [0, *watched.sizes][-2:]
+                self.world.sometimes(
+                    "went back to the size before" if cause else "grew" if after > before else "shrank"
+                )
+                self.on_phase("resized")
             case journal.CheckpointCompleted(manifest=manifest):
                 owners = watched.completed[manifest.checkpoint]
                 if any(self._runs(JobId(job), each) for each in watched.bystanders & owners):
@@ -196,8 +212,12 @@ class Watcher:
         """What a core decided."""
         for command in commands:
             match command:
+                case WriteSavepoint():
+                    self.on_phase("tables")
                 case AppendJournal(entry=journal.CheckpointCompleted()):
                     self.on_phase("collected")
+                case AppendJournal(entry=journal.Resized()):
+                    self.on_phase("resizing")
                 case AppendJournal(job=job, entry=journal.AttemptStarted() as entry):
                     self.on_phase("restarting" if entry.cause else "starting")
                     before = (job, Attempt(entry.attempt - 1))
@@ -213,7 +233,7 @@ class Watcher:
                 self._deployed.setdefault((deployment.job, deployment.attempt), {})[slot] = True
                 self.on_phase("restoring" if any(task.restore for task in deployment.tasks) else "deploying")
             case Trigger(kind=kind):
-                self.on_phase("triggered" if kind is BarrierKind.CHECKPOINT else "ending")
+                self.on_phase(_PHASE_OF.get(kind, "ending"))
             case Abort():
                 self.world.sometimes("checkpoint aborted")
             case Cancel(job=job, attempt=attempt):

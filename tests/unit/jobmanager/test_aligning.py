@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock import graph as graphs
 from penstock.jobmanager.aligning import Aligning
 from penstock.jobmanager.events import Send
 from penstock.jobmanager.outbox import Outbox
@@ -27,7 +26,7 @@ def regions(sources: dict[str, dict[str, Any]], parallelism: int) -> Regions:
         ranges = ps.generate({"ts": ps.sequence()}, rows=10, splits=parallelism)
         flow.read(ranges, event_time="ts", unit="us", uid=name, **options).write(ps.discard(), uid=f"{name}-out")
     graph = flow.plan(parallelism=parallelism)
-    return Regions(graphs.execution(graph), since=0.0)
+    return Regions(graph, since=0.0)
 
 
 @dataclass
