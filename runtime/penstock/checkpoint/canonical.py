@@ -55,7 +55,8 @@ def to_table(spec: specs.OperatorSpec, section: Section) -> tuple[pl.DataFrame, 
     """The table of a section, its columns, and its form."""
     frame, form = section.frame, ""
     if section.redistribution is not Redistribution.KEYED:
-        return frame, _columns(frame, dict.fromkeys(frame.columns, VALUE)), form
+        columns = _columns(frame, dict.fromkeys(frame.columns, VALUE))
+        return _renamed(frame, columns), columns, form
     keys = [key for key in state_keys(spec, section.state) if key in frame.columns]
     field = declared(spec, section.state)
     roles = {name: _role(name, section.state, keys) for name in frame.columns}
@@ -68,7 +69,11 @@ def to_table(spec: specs.OperatorSpec, section: Section) -> tuple[pl.DataFrame, 
             frame, roles = _exploded(frame, rest[0], roles)
     frame = _sorted(frame, [name for name, role in roles.items() if role in (KEY_GROUP, KEY)])
     columns = _columns(frame, roles)
-    return frame.select(pl.col(each.internal or each.name).alias(each.name) for each in columns), columns, form
+    return _renamed(frame, columns), columns, form
+
+
+def _renamed(frame: pl.DataFrame, columns: Sequence[Column]) -> pl.DataFrame:
+    return frame.select(pl.col(each.internal or each.name).alias(each.name) for each in columns)
 
 
 def from_table(frame: pl.DataFrame, columns: Sequence[Column], form: str) -> pl.DataFrame:
