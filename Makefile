@@ -55,8 +55,8 @@ crds: $(VENV)/.dev ## write crds/ from the models of the controller
 bench: $(VENV)/.dev ## figures as ratios against a peer in the same run, [ONLY=name] [CASES=q3,q8] [SCALE=0.01] [JSON=1] [PEER=flink]
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(CASES),--cases "$(CASES)") $(if $(SCALE),--scale $(SCALE)) $(if $(JSON),--json) $(if $(PEER),--peer $(PEER))
 
-test-services: $(VENV)/.dev ## tests against real S3 servers, which it builds and keeps in ~/.cache/penstock-services
-	@$(BIN)/python tests/services/s3_servers.py && $(BIN)/pytest tests/services -m services
+test-services: $(VENV)/.dev ## tests against real S3 servers, built once into ~/.cache/penstock-services, and a browser
+	@$(BIN)/python tests/services/s3_servers.py && $(BIN)/python tests/services/browser.py && $(BIN)/pytest tests/services -m services
 
 images:          ## container images, by docker, podman or buildah, [TAG=x] [PREFIX=registry/] [BASE=python:3.12-slim]
 	@PREFIX="$(PREFIX)" BASE="$(BASE)" images/build $(if $(TAG),--tag $(TAG))

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import re
 import socket
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from urllib.parse import urljoin
 
 import msgspec
 import pytest
@@ -16,7 +18,17 @@ from penstock.graph import JobGraph
 from penstock.jobmanager.rest import application
 from penstock.model.errors import UserError
 from penstock.model.ids import JobId
-from penstock.model.views import CheckpointView, ClusterView, JobView, OperatorView, SavepointView, VertexView
+from penstock.model.views import (
+    CheckpointView,
+    ClusterView,
+    JobView,
+    OperatorView,
+    PlanLine,
+    PlanVertex,
+    PlanView,
+    SavepointView,
+    VertexView,
+)
 from penstock.rpc import RestClient, UnreachableError
 from penstock.savepoints import RestoreOptions
 
@@ -58,6 +70,10 @@ class PlainJobs:
 
     async def graph(self, job):
         return b'{"name":"g"}'
+
+    def plan(self, job):
+        line = PlanLine(text="count <b>all</b>", uid="count")
+        return PlanView(name=job, vertices=(PlanVertex(id="count", parallelism=1, column=0, lines=(line,)),), edges=())
 
     async def submit(self, body, *, name, origin, restore, job_id):
         try:
@@ -134,6 +150,32 @@ def test_views_come_back_as_the_structs_that_were_sent(client, jobs):
     assert client.job("calm-1") == jobs.job("calm-1")
     assert client.checkpoints("calm-1") == list(jobs.checkpoints("calm-1"))
     assert client.graph("calm-1") == b'{"name":"g"}'
+
+
+def test_what_runs_is_told_as_it_is_drawn(client, jobs):
+    with urllib.request.urlopen(f"{client.url}/jobs/calm-1/plan", timeout=60) as answer:
+        assert msgspec.json.decode(answer.read(), type=PlanView) == jobs.plan("calm-1")
+    assert status_of(f"{client.url}/jobs/none/plan")[0] == 404
+
+
+def test_the_dashboard_is_whole_and_loads_nothing_from_elsewhere(client):
+    seen, waiting = set(), [f"{client.url}/"]
+    while waiting:
+        address = waiting.pop()
+        seen.add(address)
+        with urllib.request.urlopen(address, timeout=60) as answer:
+            policy = answer.headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+            text = answer.read().decode()
+        found = {urljoin(address, name) for name in re.findall(r"""(?:src|href|from|import)[ =]*"([^"#]+)\"""", text)}
+        waiting += found - seen - set(waiting)
+    names = {address.removeprefix(client.url) for address in seen}
+    assert names == {
+        "/",
+        *(f"/pages/{name}" for name in ("page.css", "page.js", "elements.js", "figures.js", "plan.js")),
+    }
+    assert status_of(f"{client.url}/", origin="http://elsewhere.example")[0] == 403
 
 
 def test_an_unknown_job_is_404_with_the_jobs_that_there_are(client):

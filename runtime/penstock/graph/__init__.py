@@ -10,6 +10,7 @@ from penstock.graph._data import (
     Vertex,
 )
 from penstock.graph.execution import execution, place, slots_wanted, vertex_parallelism
+from penstock.graph.outlines import outline
 from penstock.graph.planning import plan
 from penstock.graph.render import as_html, as_svg, as_text
 from penstock.graph.resizing import Size, moved_groups, moves, operator_sizes, resized, size_of
@@ -30,6 +31,7 @@ __all__ = [
     "moved_groups",
     "moves",
     "operator_sizes",
+    "outline",
     "place",
     "plan",
     "resized",

@@ -1,14 +1,14 @@
 """A job graph as SVG, and as a page that holds it.
 
-Layout by hand: a vertex stands one column to the right of its rightmost input. All text of the user is escaped.
+Layout by hand. All text of the user is escaped.
 """
 
 from dataclasses import dataclass
 from html import escape
 
-from penstock.graph import describing
-from penstock.graph._data import Edge, JobGraph, Vertex
-from penstock.model.ids import VertexId
+from penstock.graph._data import JobGraph
+from penstock.graph.outlines import outline
+from penstock.model.views import PlanVertex, PlanView
 
 _CHAR_WIDTH = 6.7
 """Of the monospace font at 11 px; the widest line sets a box's width."""
@@ -43,10 +43,11 @@ class _Box:
 
 def as_svg(graph: JobGraph) -> str:
     """The graph as one SVG element, sources on the left."""
-    boxes = _layout(graph)
+    plan = outline(graph)
+    boxes = _layout(plan)
     width = max((box.x + box.width for box in boxes.values()), default=0) + _PADDING
     height = max((box.y + box.height for box in boxes.values()), default=0) + _PADDING
-    height += _ROW_GAP if any(edge.is_feedback for edge in graph.edges) else 0
+    height += _ROW_GAP if any(edge.is_feedback for edge in plan.edges) else 0
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'width="{width:.0f}" height="{height:.0f}" role="img">',
@@ -55,8 +56,14 @@ def as_svg(graph: JobGraph) -> str:
         '<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" '
         'orient="auto"><path d="M0 0 L8 4 L0 8 z" fill="#4a6785"/></marker></defs>',
     ]
-    parts += [_draw_edge(boxes[edge.source], boxes[edge.target], edge) for edge in _spread(graph)]
-    parts += [_draw_feedback(boxes[edge.source], boxes[edge.target]) for edge in graph.edges if edge.is_feedback]
+    for vertex in plan.vertices:
+        # Edges into the same vertex enter it at different heights, so that their labels do not lie on each other.
+        inward = [edge for edge in plan.edges if edge.target == vertex.id and not edge.is_feedback]
+        parts += [
+            _draw_edge(boxes[edge.source], boxes[vertex.id], edge.label, (n + 1) / (len(inward) + 1))
+            for n, edge in enumerate(inward)
+        ]
+    parts += [_draw_feedback(boxes[edge.source], boxes[edge.target]) for edge in plan.edges if edge.is_feedback]
     parts += [_draw_box(box) for box in boxes.values()]
     return "\n".join([*parts, "</svg>"]) + "\n"
 
@@ -74,42 +81,12 @@ def as_html(graph: JobGraph) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _DrawnEdge:
-    source: VertexId
-    target: VertexId
-    label: str
-    share: float
-    """Where it enters the target's left side: 0 top, 1 bottom."""
-
-
-def _spread(graph: JobGraph) -> list[_DrawnEdge]:
-    """Edges into the same vertex enter it at different heights, so that their labels do not lie on each other."""
-    drawn = []
-    for vertex in graph.vertices:
-        inward = [edge for edge in graph.edges if edge.target == vertex.id and not edge.is_feedback]
-        drawn += [
-            _DrawnEdge(edge.source, edge.target, _edge_label(edge), (i + 1) / (len(inward) + 1))
-            for i, edge in enumerate(inward)
-        ]
-    return drawn
-
-
-def _edge_label(edge: Edge) -> str:
-    spread = describing.partitioning(edge.partitioning)
-    return f"{edge.output}: {spread}" if edge.output else spread
-
-
-def _layout(graph: JobGraph) -> dict[VertexId, _Box]:
-    column: dict[VertexId, int] = {}
-    for vertex in graph.vertices:  # inputs come first
-        inputs = [column[e.source] for e in graph.edges if e.target == vertex.id and not e.is_feedback]
-        column[vertex.id] = max(inputs, default=-1) + 1
-    lines = {vertex.id: _lines(vertex) for vertex in graph.vertices}
-    boxes: dict[VertexId, _Box] = {}
+def _layout(plan: PlanView) -> dict[str, _Box]:
+    lines = {vertex.id: _lines(vertex) for vertex in plan.vertices}
+    boxes: dict[str, _Box] = {}
     x = float(_PADDING)
-    for layer in range(max(column.values(), default=-1) + 1):
-        members = [vertex.id for vertex in graph.vertices if column[vertex.id] == layer]
+    for column in range(max((vertex.column for vertex in plan.vertices), default=-1) + 1):
+        members = [vertex.id for vertex in plan.vertices if vertex.column == column]
         width = max(_width(lines[member]) for member in members)
         y = float(_PADDING)
         for member in members:
@@ -120,18 +97,10 @@ def _layout(graph: JobGraph) -> dict[VertexId, _Box]:
     return boxes
 
 
-def _lines(vertex: Vertex) -> list[tuple[str, str]]:
+def _lines(vertex: PlanVertex) -> list[tuple[str, str]]:
     """Text and class of each line in a vertex's box."""
-    lines = [(f"{vertex.id}  x{vertex.parallelism}", "title")]
-    depth: list[int] = []
-    for link in vertex.chain:
-        depth.append(0 if link.parent is None else depth[link.parent] + 1)
-        indent = "  " * depth[-1]
-        lines += [(f"{indent[2:]}of{describing.output(link.output)}:", "detail")] if link.output else []
-        name = describing.own_name(link.operator)
-        lines += [(f"{indent}{name}", "operator")] if name else []
-        lines += [(f"{indent}{'  ' if name else ''}{line}", "detail") for line in describing.describe(link.operator)]
-    return lines
+    lines = [(f"{'  ' * line.depth}{line.text}", "detail" if line.is_detail else "operator") for line in vertex.lines]
+    return [(f"{vertex.id}  x{vertex.parallelism}", "title"), *lines]
 
 
 def _width(lines: list[tuple[str, str]]) -> float:
@@ -150,14 +119,14 @@ def _draw_box(box: _Box) -> str:
     )
 
 
-def _draw_edge(source: _Box, target: _Box, edge: _DrawnEdge) -> str:
+def _draw_edge(source: _Box, target: _Box, label: str, share: float) -> str:
     start_x, start_y = source.x + source.width, source.middle
-    end_x, end_y = target.x, target.y + target.height * edge.share
+    end_x, end_y = target.x, target.y + target.height * share
     bend = (end_x - start_x) / 2
     return (
         f'<path class="edge" d="M{start_x:.0f} {start_y:.0f} C{start_x + bend:.0f} {start_y:.0f} '
         f'{end_x - bend:.0f} {end_y:.0f} {end_x:.0f} {end_y:.0f}"/>'
-        f'<text class="label" x="{end_x - 8:.0f}" y="{end_y - 6:.0f}" text-anchor="end">{escape(edge.label)}</text>'
+        f'<text class="label" x="{end_x - 8:.0f}" y="{end_y - 6:.0f}" text-anchor="end">{escape(label)}</text>'
     )
 
 

@@ -8,6 +8,7 @@ Jobs get slots in the order in which they came.
 import random
 from collections.abc import Mapping
 
+from penstock import graph as graphs
 from penstock.graph import Size
 from penstock.jobmanager import showing, starting
 from penstock.jobmanager.events import (
@@ -46,7 +47,7 @@ from penstock.model.messages import (
     SlotReady,
     ToJobManager,
 )
-from penstock.model.views import CheckpointView, ClusterView, JobView, RescaleView, SavepointView
+from penstock.model.views import CheckpointView, ClusterView, JobView, PlanView, RescaleView, SavepointView
 
 
 class Core:
@@ -93,6 +94,10 @@ class Core:
             slots_free=sum(slot.usage is None for slot in slots),
             jobs=tuple(showing.view_job(job) for job in self._jobs.values()),
         )
+
+    def plan(self, job: JobId) -> PlanView:
+        """The graph of one job, at the size that it has now. KeyError when there is none."""
+        return graphs.outline(self._jobs[job].graph)
 
     def checkpoints(self, job: JobId) -> tuple[CheckpointView, ...]:
         """Of one job, the newest last. KeyError when there is none."""

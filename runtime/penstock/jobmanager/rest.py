@@ -16,11 +16,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from penstock.jobmanager import metrics
+from penstock.jobmanager import dashboard, metrics
 from penstock.jobmanager.lifecycle import TERMINAL
 from penstock.model.errors import PenstockError, UserError
 from penstock.model.ids import JobId
-from penstock.model.views import CheckpointView, ClusterView, JobView, RescaleView, SavepointView
+from penstock.model.views import CheckpointView, ClusterView, JobView, PlanView, RescaleView, SavepointView
 from penstock.savepoints.checks import RestoreOptions
 
 _RESCALE_EXAMPLE = 'send {"parallelism": 4}, {"operators": {"uid": 3}} or both; numbers from 1'
@@ -53,6 +53,10 @@ class Jobs(Protocol):
 
     async def graph(self, job: JobId) -> bytes:
         """JSON of what was submitted."""
+        ...
+
+    def plan(self, job: JobId) -> PlanView:
+        """What runs now, to be drawn."""
         ...
 
     async def submit(
@@ -113,6 +117,7 @@ def application(jobs: Jobs, *, max_body_bytes: int, local_only: bool) -> Starlet
         "/jobs/{id}": api.job,
         "/jobs/{id}/checkpoints": api.checkpoints,
         "/jobs/{id}/graph": api.graph,
+        "/jobs/{id}/plan": api.plan,
         "/jobs/{id}/savepoints": api.savepoints,
         "/jobs/{id}/rescales": api.rescales,
     }
@@ -127,6 +132,7 @@ def application(jobs: Jobs, *, max_body_bytes: int, local_only: bool) -> Starlet
     guard = _guard(local_only)
     routes = [Route(path, guard(handler), methods=["GET"]) for path, handler in get.items()]
     routes += [Route(path, guard(handler), methods=["POST"]) for path, handler in post.items()]
+    routes += [Route(path, guard(handler), methods=["GET"]) for path, handler in dashboard.handlers().items()]
     return Starlette(routes=routes, exception_handlers={HTTPException: _http_error, PenstockError: _penstock_error})
 
 
@@ -154,6 +160,9 @@ class _Api:
 
     async def graph(self, request: Request) -> Response:
         return Response(await self._jobs.graph(self._known(request)), media_type="application/json")
+
+    async def plan(self, request: Request) -> Response:
+        return _json(self._jobs.plan(self._known(request)))
 
     async def submit(self, request: Request) -> Response:
         kind = request.headers.get("content-type", "").partition(";")[0].strip()

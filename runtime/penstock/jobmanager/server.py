@@ -35,7 +35,15 @@ from penstock.jobmanager.timing import Timing
 from penstock.model.clocks import Clock, SystemClock
 from penstock.model.errors import PenstockError, RetryableError, UserError
 from penstock.model.ids import JobId
-from penstock.model.views import CheckpointView, ClusterView, JobView, ProcessView, RescaleView, SavepointView
+from penstock.model.views import (
+    CheckpointView,
+    ClusterView,
+    JobView,
+    PlanView,
+    ProcessView,
+    RescaleView,
+    SavepointView,
+)
 from penstock.rpc import Server, serve_jobmanager
 from penstock.savepoints.checks import RestoreOptions
 from penstock.storage import ObjectStore, Prefixed
@@ -96,6 +104,10 @@ class JobManager:
     def job(self, job: JobId) -> JobView:
         """The core's view."""
         return self._core.view_job(job)
+
+    def plan(self, job: JobId) -> PlanView:
+        """The core's view."""
+        return self._core.plan(job)
 
     def checkpoints(self, job: JobId) -> tuple[CheckpointView, ...]:
         """The core's view."""

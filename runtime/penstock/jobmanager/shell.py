@@ -37,7 +37,7 @@ from penstock.model.clocks import Clock
 from penstock.model.errors import PenstockError, RetryableError
 from penstock.model.ids import JobId, TaskManagerId
 from penstock.model.messages import Leaving, Register
-from penstock.model.views import CheckpointView, ClusterView, JobView, RescaleView, SavepointView
+from penstock.model.views import CheckpointView, ClusterView, JobView, PlanView, RescaleView, SavepointView
 from penstock.rpc import Reply, ToldJobManager, taskmanager_channel
 from penstock.savepoints.completing import Taken, complete
 from penstock.storage import ObjectStore, UnknownResultError, open_store
@@ -62,6 +62,10 @@ class DecidingCore(Protocol):
 
     def view_cluster(self) -> ClusterView:
         """Everything, for people."""
+        ...
+
+    def plan(self, job: JobId) -> PlanView:
+        """What runs, to be drawn."""
         ...
 
     def checkpoints(self, job: JobId) -> tuple[CheckpointView, ...]:

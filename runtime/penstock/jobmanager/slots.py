@@ -202,8 +202,8 @@ class SlotPool:
         return known.slots.get(slot_id.index) if known else None
 
     def note_memory(self, slot_id: SlotId, rss_bytes: int) -> None:
-        """What the slot's process reported."""
-        if slot := self._find(slot_id):
+        """What the slot's process reported. A report that is made out of turn does not measure: 0."""
+        if rss_bytes and (slot := self._find(slot_id)):
             slot.rss_bytes = rss_bytes
 
 

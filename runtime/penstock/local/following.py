@@ -66,6 +66,7 @@ def follow(
     check: Callable[[], None] = lambda: None,
 ) -> JobView:
     """The job's last view. First Ctrl-C: stop with a checkpoint; second: cancel."""
+    progress.note(f"dashboard: {client.url}/#{job}")
     obeyed = 0
     heard = clock.monotonic()
     while True:

@@ -205,6 +205,7 @@ class SlotReport(Message, frozen=True, kw_only=True):
     stuck_stack: str = ""
     """In which operator, and where in the user's code; goes on the sentence."""
     rss_bytes: int = 0
+    """0: not measured."""
 
 
 FromSlot = Running | Acknowledged | Declined | Committed | InputEnded | Failed | Reached | SlotReport

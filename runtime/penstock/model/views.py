@@ -165,3 +165,43 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     slots_total: int
     slots_free: int
     jobs: tuple[JobView, ...]
+
+
+class PlanLine(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator does, or one step of it."""
+
+    text: str
+    uid: str = ""
+    """Of the operator, in its first line."""
+    depth: int = 0
+    """In the tree of a chain."""
+    is_detail: bool = False
+    """Below the operator's own name."""
+
+
+class PlanVertex(msgspec.Struct, frozen=True, kw_only=True):
+    """One chain."""
+
+    id: str
+    parallelism: int
+    column: int
+    """From the left: one more than the rightmost input."""
+    lines: tuple[PlanLine, ...]
+
+
+class PlanEdge(msgspec.Struct, frozen=True, kw_only=True):
+    """How rows come from one chain into another."""
+
+    source: str
+    target: str
+    label: str
+    is_feedback: bool = False
+
+
+class PlanView(msgspec.Struct, frozen=True, kw_only=True):
+    """A job graph, to be drawn."""
+
+    name: str
+    vertices: tuple[PlanVertex, ...]
+    """Inputs come first."""
+    edges: tuple[PlanEdge, ...]

@@ -15,7 +15,7 @@ from penstock.jobmanager.shell import Shell
 from penstock.jobmanager.state_dir import GRAPH, StateDir
 from penstock.model.errors import RetryableError
 from penstock.model.ids import JobId
-from penstock.model.views import CheckpointView, ClusterView, JobView, RescaleView, SavepointView
+from penstock.model.views import CheckpointView, ClusterView, JobView, PlanView, RescaleView, SavepointView
 from penstock.savepoints.manifest import MANIFEST
 from penstock.storage import ObjectStore, Prefixed
 from penstock.testing.calls import Calls, Channel, Server
@@ -87,6 +87,10 @@ class WatchedCore:
     def view_cluster(self) -> ClusterView:
         """As the core sees it."""
         return self._core.view_cluster()
+
+    def plan(self, job: JobId) -> PlanView:
+        """Of the core."""
+        return self._core.plan(job)
 
     def checkpoints(self, job: JobId) -> tuple[CheckpointView, ...]:
         """As the core sees them."""

@@ -6,7 +6,7 @@ import msgspec
 import polars as pl
 import pytest
 
-from penstock.graph import as_html, as_svg, as_text
+from penstock.graph import as_html, as_svg, as_text, outline
 from penstock.model import specs
 
 GOLDEN = """\
@@ -45,6 +45,21 @@ def graph(program):
 
 def test_the_text_shows_vertices_inputs_operators_and_columns(graph):
     assert as_text(graph) == GOLDEN
+
+
+def test_the_outline_has_what_a_drawing_needs(graph):
+    found = outline(graph)
+    assert [(vertex.id, vertex.parallelism, vertex.column) for vertex in found.vertices] == [
+        ("bids", 2, 0),
+        ("top", 2, 1),
+    ]
+    assert [(line.depth, line.uid, line.text) for line in found.vertices[1].lines] == [
+        (0, "top", "top"),
+        (1, "", "aggregate top=max(price) in tumbling 10us by auction"),
+        (1, "out", "out"),
+        (2, "", "write table"),
+    ]
+    assert [(edge.source, edge.target, edge.label) for edge in found.edges] == [("bids", "top", "hash(auction)")]
 
 
 def test_the_svg_is_well_formed_and_names_every_vertex(graph):

@@ -107,6 +107,14 @@ def test_registering_again_keeps_a_slot_that_is_only_reserved(pool: SlotPool) ->
     assert pool.holds(SlotId(TM, 0), USAGE)
 
 
+def test_a_report_without_memory_does_not_forget_what_was_measured(pool: SlotPool) -> None:
+    register(pool, info(0, pid=10))
+    [slot] = [each.info.slot for each in pool.slots()]
+    pool.note_memory(slot, 150_000_000)
+    pool.note_memory(slot, 0)
+    assert [each.rss_bytes for each in pool.slots()] == [150_000_000]
+
+
 def test_a_taskmanager_is_silent_after_its_time(pool: SlotPool) -> None:
     register(pool, info(0, 1))
     assert pool.silent(4.9) == []
