@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.checkpoint import state_objects
@@ -105,6 +105,7 @@ class Job:
         self.emitted: list[tuple[Any, ...]] = []
         self.checkpoint = 0
         self.attempt = 0
+        self.time = 0
         self.uploaded: list[int] = []
         self.handles: tuple[StateHandle, ...] = ()
         self.function: type[KeyedProcessFunction] = Ledger
@@ -170,8 +171,10 @@ class Job:
                 operator.on_batch(mine)
 
     def watermark(self) -> None:
+        """Time goes on: a timer for what has passed waits for that."""
+        self.time += 1
         for operator in self.subtasks:
-            operator.on_watermark(0)
+            operator.on_watermark(self.time)
 
     def freeze(self) -> Any:
         """The fast half of a checkpoint; call what is returned for the slow half."""
@@ -224,9 +227,13 @@ STEPS = st.lists(
 )
 
 
+A_TIMER_OF_THE_PAST = [("watermark",), ("rows", [("a", 9)]), ("restore", 1, "memory"), ("watermark",)]
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @settings(max_examples=12, deadline=None)
 @given(steps=STEPS)
+@example(steps=A_TIMER_OF_THE_PAST)
 def test_state_is_what_a_dictionary_would_hold(backend: str, steps: list[Any]) -> None:
     root = Path(tempfile.mkdtemp(prefix="penstock-contract-"))
     job = Job(open_store(str(root / "store")), root / "work", backend, budget=1024 * 1024)
