@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from penstock.storage import ObjectInfo, ObjectStore, check_conditional_writes, open_store
+from penstock.storage import ObjectInfo, ObjectStore, UploadStore, check_conditional_writes, open_store, open_uploads
 
 MakeStore = Callable[[Path], ObjectStore]
 
@@ -233,3 +233,55 @@ class Promises:
                 suppress_health_check=list(HealthCheck),
             ),
         )
+
+
+class UploadPromises:
+    """Tests of a store that can show objects later than it takes them; `store` is an empty one."""
+
+    @pytest.fixture
+    def store(self) -> UploadStore:
+        """Empty."""
+        raise NotImplementedError
+
+    @pytest.mark.parametrize("size", [0, 10, 40_000_000])
+    def test_what_is_staged_is_seen_once_it_is_published(self, store: UploadStore, size: int) -> None:
+        data = random.Random(size).randbytes(size)
+        staged = store.stage("out/a", data)
+        assert store.get("out/a") is None
+        assert list(store.list("")) == []
+        assert open_uploads(store.uri).publish("out/a", staged)
+        assert store.get("out/a") == data
+        assert list(store.unfinished("out/a")) == []
+
+    def test_publishing_again_changes_nothing(self, store: UploadStore) -> None:
+        staged = store.stage("a", b"1")
+        assert [store.publish("a", staged) for _ in range(3)] == [True] * 3
+        store.delete("a")
+        assert not store.publish("a", staged)
+        assert store.get("a") is None
+
+    def test_what_was_discarded_cannot_be_published(self, store: UploadStore) -> None:
+        staged, other = store.stage("a", b"1"), store.stage("a", b"2")
+        uploads = list(store.unfinished("a"))
+        assert [upload.path for upload in uploads] == ["a", "a"]
+        for upload in uploads:
+            store.discard(upload)
+            store.discard(upload)
+        assert list(store.unfinished("a")) == []
+        assert not store.publish("a", staged)
+        assert not store.publish("a", other)
+        assert store.get("a") is None
+
+    def test_another_object_at_the_path_is_not_ours(self, store: UploadStore) -> None:
+        staged = store.stage("a", b"1")
+        [upload] = store.unfinished("a")
+        store.discard(upload)
+        store.put("a", b"other")
+        assert not store.publish("a", staged)
+        assert store.get("a") == b"other"
+
+    def test_of_many_who_publish_at_once_all_are_told_that_it_is_there(self, store: UploadStore) -> None:
+        staged = store.stage("a", b"1")
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(lambda _: store.publish("a", staged), range(8)))
+        assert store.get("a") == b"1"

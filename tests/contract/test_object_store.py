@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage import LocalStore, ObjectStore, Prefixed, open_store
+from penstock.storage import LocalStore, ObjectStore, Prefixed, UploadStore, open_store, open_uploads
 
 sys.path.insert(0, str(Path(__file__).parent))
-from object_store_promises import MakeStore, Promises
+from object_store_promises import MakeStore, Promises, UploadPromises
 
 
 def memory(folder: Path) -> ObjectStore:
@@ -27,3 +27,10 @@ class TestStoresOfThisMachine(Promises):
     @pytest.fixture(params=STORES, ids=str)
     def make_store(self, request: pytest.FixtureRequest) -> MakeStore:
         return STORES[request.param]
+
+
+class TestUploadsToThisMachine(UploadPromises):
+    @pytest.fixture(params=["whole", "folder"])
+    def store(self, request: pytest.FixtureRequest, tmp_path: Path) -> UploadStore:
+        name = tmp_path.as_posix().replace("/", "-")
+        return open_uploads(f"memory://{name}{'/folder' if request.param == 'folder' else ''}")

@@ -18,10 +18,10 @@ from s3_servers import free_port
 
 T = TypeVar("T")
 
-_BUSY = (
-    b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>",
-    "503 Service Unavailable",
-)
+_TOLD = {
+    "busy": ("503 Service Unavailable", "SlowDown", "Please reduce your request rate."),
+    "denied": ("403 Forbidden", "AccessDenied", "Access Denied."),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,8 @@ class Faults:
     which: Which = everything
     busy: float = 0.0
     """Answered with 503 before anything has happened."""
+    denied: float = 0.0
+    """Answered with 403 before anything has happened."""
     lost_before: float = 0.0
     """The connection breaks, and nothing has happened."""
     lost_after: float = 0.0
@@ -165,10 +167,11 @@ class FaultProxy:
         self.met[fault] += 1
         request = faults.rewrite(request)
         match fault:
-            case "busy":
-                body, status = _BUSY
+            case "busy" | "denied":
+                status, code, text = _TOLD[fault]
+                body = f"<Error><Code>{code}</Code><Message>{text}</Message></Error>" * (request.method != "HEAD")
                 head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-                return head.encode() + body, True
+                return (head + body).encode(), True
             case "lost before":
                 return b"", False
             case "late":
@@ -188,6 +191,7 @@ class FaultProxy:
         drawn = self._random.random()
         chances = {
             "busy": faults.busy,
+            "denied": faults.denied,
             "lost before": faults.lost_before,
             "lost after": faults.lost_after,
             "late": faults.late,

@@ -4,9 +4,9 @@ import itertools
 from pathlib import Path
 
 import pytest
-from object_store_promises import MakeStore, Promises
+from object_store_promises import MakeStore, Promises, UploadPromises
 
-from penstock.storage import ObjectStore, open_store
+from penstock.storage import ObjectStore, UploadStore, open_store, open_uploads
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -21,6 +21,13 @@ class TestS3(Promises):
             return open_store(server.uri(bucket, f"stores/{next(numbers)}"))
 
         return make
+
+
+class TestUploadsToS3(UploadPromises):
+    @pytest.fixture(params=["versitygw", "minio"])
+    def store(self, request: pytest.FixtureRequest, new_bucket) -> UploadStore:
+        server = request.getfixturevalue(request.param)
+        return open_uploads(server.uri(new_bucket(server), "stores/1"))
 
 
 @pytest.mark.parametrize("name", ["versitygw", "minio"])

@@ -90,6 +90,44 @@ def test_a_third_of_all_requests_refused_is_no_reason_to_fail(proxy: FaultProxy,
     assert proxy.met["busy"] > 30
 
 
+def test_a_store_that_denies_access_for_a_moment_is_asked_again(proxy: FaultProxy, bucket: str) -> None:
+    """As MinIO does, to who writes into a folder whose last object somebody else is removing."""
+    store = open_store(proxy.uri(bucket))
+    store.put("a/0", b"0")
+    assert store.get("a/0") == b"0"
+    assert [info.path for info in store.list("a/")] == ["a/0"]
+    store.delete("a/0")
+    with proxy.under(denied=0.4):
+        for number in range(10):
+            assert store.create(f"a/{number}", b"x")
+            assert store.get(f"a/{number}") == b"x"
+            assert [info.path for info in store.list("a/")] == [f"a/{number}"]
+            store.delete(f"a/{number}")
+    assert proxy.met["denied"] > 10
+
+
+def test_a_store_that_goes_on_denying_access_says_so(proxy: FaultProxy, bucket: str) -> None:
+    """Rights that were taken away, credentials that have expired."""
+    store = open_store(proxy.uri(bucket, retry_for="1s"))
+    store.put("a", b"1")
+    with proxy.under(denied=1.0), pytest.raises(RetryableError, match=r"S082.*403 AccessDenied.*\n.*permissions"):
+        store.put("b", b"1")
+    assert proxy.met["denied"] > 1
+
+
+def test_a_store_that_never_let_us_in_says_so_soon(proxy: FaultProxy, bucket: str) -> None:
+    """Whoever may write and not delete is told so, whatever else works."""
+    store = open_store(proxy.uri(bucket))
+    store.put("a", b"1")
+    with proxy.under(denied=1.0):
+        with pytest.raises(RetryableError, match=r"S082"):
+            store.get("a")
+        assert proxy.met["denied"] == 1
+        with pytest.raises(RetryableError, match=r"S082"):
+            store.delete("a")
+    assert proxy.met["denied"] < 10
+
+
 def test_a_store_that_takes_ten_seconds_is_waited_for(proxy: FaultProxy, bucket: str) -> None:
     store = open_store(proxy.uri(bucket))
     with proxy.under(latency=lambda: 10.0):

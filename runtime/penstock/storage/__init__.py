@@ -3,8 +3,8 @@
 from penstock.storage._folders import flush_folder, make_folders
 from penstock.storage._local import LocalStore
 from penstock.storage._memory import MemoryStore
-from penstock.storage._open import folder_of, open_store
-from penstock.storage._port import ObjectInfo, ObjectStore, UnknownResultError
+from penstock.storage._open import folder_of, open_store, open_uploads
+from penstock.storage._port import ObjectInfo, ObjectStore, UnfinishedUpload, UnknownResultError, UploadStore
 from penstock.storage._prefixed import Prefixed
 from penstock.storage._probe import check_conditional_writes
 
@@ -14,10 +14,13 @@ __all__ = [
     "ObjectInfo",
     "ObjectStore",
     "Prefixed",
+    "UnfinishedUpload",
     "UnknownResultError",
+    "UploadStore",
     "check_conditional_writes",
     "flush_folder",
     "folder_of",
     "make_folders",
     "open_store",
+    "open_uploads",
 ]

@@ -1,10 +1,11 @@
 """Objects in a dict: for tests and simulations, gone with the process."""
 
+import itertools
 import threading
 from collections.abc import Iterator
 
 from penstock.storage._paths import check_folder, check_path, check_prefix
-from penstock.storage._port import ObjectInfo
+from penstock.storage._port import ObjectInfo, UnfinishedUpload
 
 
 class MemoryStore:
@@ -13,6 +14,9 @@ class MemoryStore:
     def __init__(self, name: str = "unnamed") -> None:
         self._name = name
         self._objects: dict[str, bytes] = {}
+        self._staged: dict[str, tuple[str, bytes]] = {}
+        self._published: set[str] = set()
+        self._tokens = itertools.count()
         self._lock = threading.Lock()
 
     @property
@@ -63,3 +67,29 @@ class MemoryStore:
         check_path(path)
         with self._lock:
             self._objects.pop(path, None)
+
+    def stage(self, path: str, data: bytes) -> str:
+        """Write what nobody sees; see the port."""
+        token = str(next(self._tokens))
+        self._staged[token] = (check_path(path), bytes(data))
+        return token
+
+    def publish(self, path: str, staged: str) -> bool:
+        """Show it; see the port."""
+        check_path(path)
+        with self._lock:
+            if staged in self._staged:
+                _, self._objects[path] = self._staged.pop(staged)
+                self._published.add(staged)
+            return staged in self._published and path in self._objects
+
+    def unfinished(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        """What is staged below the prefix; nobody asks when it was begun."""
+        check_prefix(prefix)
+        with self._lock:
+            found = [UnfinishedUpload(path, 0, token) for token, (path, _) in self._staged.items()]
+        return iter(sorted(each for each in found if each.path.startswith(prefix)))
+
+    def discard(self, upload: UnfinishedUpload) -> None:
+        """Remove what was staged."""
+        self._staged.pop(upload.token, None)

@@ -9,8 +9,8 @@ import msgspec
 from penstock.model.errors import UserError
 from penstock.storage._local import LocalStore
 from penstock.storage._memory import MemoryStore
-from penstock.storage._port import ObjectStore
-from penstock.storage._prefixed import Prefixed
+from penstock.storage._port import ObjectStore, UploadStore
+from penstock.storage._prefixed import PrefixedUploads
 from penstock.storage._s3_address import parse_s3_address
 
 _memory_stores: dict[str, MemoryStore] = {}
@@ -23,8 +23,11 @@ def open_store(uri: str, *, retry_for_us: int | None = None) -> ObjectStore:
     `retry_for_us`: how long a store behind a network is asked again, instead of what the URI says.
     """
     folder = folder_of(uri)
-    if folder is not None:
-        return LocalStore(folder)
+    return LocalStore(folder) if folder is not None else open_uploads(uri, retry_for_us=retry_for_us)
+
+
+def open_uploads(uri: str, *, retry_for_us: int | None = None) -> UploadStore:
+    """As `open_store`, for stores that can show objects later than they take them: all but directories."""
     scheme = uri.partition("://")[0]
     if scheme == "s3":
         return _open_s3(uri, retry_for_us)
@@ -52,14 +55,14 @@ def _file_path(uri: str) -> Path:
     return Path(unquote(parts.path))
 
 
-def _open_memory(uri: str) -> ObjectStore:
+def _open_memory(uri: str) -> UploadStore:
     name, _, folder = uri.removeprefix("memory://").partition("/")
     with _memory_lock:
         store = _memory_stores.setdefault(name, MemoryStore(name))
-    return Prefixed(store, folder) if folder else store
+    return PrefixedUploads(store, folder) if folder else store
 
 
-def _open_s3(uri: str, retry_for_us: int | None) -> ObjectStore:
+def _open_s3(uri: str, retry_for_us: int | None) -> UploadStore:
     address = parse_s3_address(uri)
     if retry_for_us is not None:
         address = msgspec.structs.replace(address, retry_for_us=retry_for_us)
@@ -76,4 +79,4 @@ def _open_s3(uri: str, retry_for_us: int | None) -> ObjectStore:
             fix="pip install 'penstock[s3]', wherever JobManagers and TaskManagers run",
         ) from error
     bucket = S3Store(msgspec.structs.replace(address, folder=""))
-    return Prefixed(bucket, address.folder) if address.folder else bucket
+    return PrefixedUploads(bucket, address.folder) if address.folder else bucket

@@ -64,3 +64,31 @@ class ObjectStore(Protocol):
     def delete(self, path: str) -> None:
         """Remove; nothing happens when it is not there."""
         ...
+
+
+class UnfinishedUpload(msgspec.Struct, frozen=True, order=True):
+    """Something staged that was neither published nor discarded."""
+
+    path: str
+    begun_us: int
+    token: str
+
+
+class UploadStore(ObjectStore, Protocol):
+    """A store that takes an object first, and shows it later."""
+
+    def stage(self, path: str, data: bytes) -> str:
+        """Write what nobody sees; durable when it returns. What it returns publishes it, in any process."""
+        ...
+
+    def publish(self, path: str, staged: str) -> bool:
+        """Show it at `path`, whole. True also when that was done before; False when it is not there any more."""
+        ...
+
+    def unfinished(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        """What is staged below `prefix`. Some stores answer for one whole path only, and else name nothing."""
+        ...
+
+    def discard(self, upload: UnfinishedUpload) -> None:
+        """Remove what was staged; nothing happens when it is not there."""
+        ...

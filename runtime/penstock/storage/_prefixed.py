@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
+import msgspec
+
 from penstock.storage._paths import check_folder, check_path, check_prefix
-from penstock.storage._port import ObjectInfo, ObjectStore
+from penstock.storage._port import ObjectInfo, ObjectStore, UnfinishedUpload, UploadStore
 
 
 class Prefixed:
@@ -51,3 +53,29 @@ class Prefixed:
 
     def _inside(self, path: str) -> str:
         return self._prefix + check_path(path)
+
+
+class PrefixedUploads(Prefixed):
+    """The same of a store that can show objects later."""
+
+    def __init__(self, store: UploadStore, prefix: str) -> None:
+        super().__init__(store, prefix)
+        self._uploads = store
+
+    def stage(self, path: str, data: bytes) -> str:
+        """Write what nobody sees; see the port."""
+        return self._uploads.stage(self._inside(path), data)
+
+    def publish(self, path: str, staged: str) -> bool:
+        """Show it; see the port."""
+        return self._uploads.publish(self._inside(path), staged)
+
+    def unfinished(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        """What is staged below the prefix, with paths as this store knows them."""
+        cut = len(self._prefix)
+        for found in self._uploads.unfinished(self._prefix + check_prefix(prefix)):
+            yield msgspec.structs.replace(found, path=found.path[cut:])
+
+    def discard(self, upload: UnfinishedUpload) -> None:
+        """Remove what was staged."""
+        self._uploads.discard(msgspec.structs.replace(upload, path=self._inside(upload.path)))

@@ -11,13 +11,15 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
+
 from penstock.model.clocks import Clock, SystemClock
 from penstock.model.errors import RetryableError
 from penstock.storage._paths import check_folder, check_path, check_prefix
-from penstock.storage._port import ObjectInfo, UnknownResultError
+from penstock.storage._port import ObjectInfo, UnfinishedUpload, UnknownResultError
 from penstock.storage._s3_address import S3Address
 from penstock.storage._s3_requests import Refused, S3Requests
-from penstock.storage._s3_uploads import STAMP, Upload
+from penstock.storage._s3_uploads import STAMP, StagedUpload, Upload
 
 _EXISTS = 412
 _MISSING = 404
@@ -102,9 +104,54 @@ class S3Store:
         """Remove, if there."""
         check_path(path)
         try:
-            self._requests.write(lambda s3: s3.delete_object(Bucket=self._bucket, Key=path), where=self._where(path))
+            self._requests.write("delete_object", {"Bucket": self._bucket, "Key": path}, where=self._where(path))
         except Refused as refused:
             raise self._explain(refused, path) from refused
+
+    def stage(self, path: str, data: bytes) -> str:
+        """Write what nobody sees: an upload in parts that is not completed."""
+        upload = Upload(self._requests, self._bucket, check_path(path), data, stamp=self._new_stamp(), once=False)
+        try:
+            return msgspec.json.encode(upload.stage()).decode()
+        except Refused as refused:
+            raise self._explain(refused, path) from refused
+
+    def publish(self, path: str, staged: str) -> bool:
+        """Complete the upload; see the port.
+
+        What it is told is not enough: versitygw says yes to who completes an upload that it does not have, if only
+        some object is there, and others say no to who completes one again. So it looks whose object is there.
+        """
+        upload = msgspec.json.decode(staged, type=StagedUpload)
+        arguments = {"Bucket": self._bucket, "Key": check_path(path), **upload.completion}
+        try:
+            self._requests.write("complete_multipart_upload", arguments, where=self._where(path))
+        except Refused as refused:
+            if refused.code != "NoSuchUpload" and not refused.doubtful:
+                raise self._explain(refused, path) from refused
+        return self._stamp_of(path) == upload.stamp
+
+    def unfinished(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        """Uploads below the prefix that were neither completed nor aborted."""
+        arguments: dict[str, Any] = {"Bucket": self._bucket, "Prefix": check_prefix(prefix)}
+        while True:
+            page = self._answer("list_multipart_uploads", arguments, prefix)
+            for found in page.get("Uploads", ()):
+                begun_us = int(found["Initiated"].timestamp() * 1_000_000)
+                yield UnfinishedUpload(found["Key"], begun_us, found["UploadId"])
+            if not page.get("IsTruncated"):
+                return
+            markers = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
+            arguments = {**arguments, **markers}
+
+    def discard(self, upload: UnfinishedUpload) -> None:
+        """Abort it."""
+        asked = {"Bucket": self._bucket, "Key": check_path(upload.path), "UploadId": upload.token}
+        try:
+            self._requests.write("abort_multipart_upload", asked, where=self._where(upload.path))
+        except Refused as refused:
+            if refused.code != "NoSuchUpload":
+                raise self._explain(refused, upload.path) from refused
 
     # ------------------------------------------------------------ inside
 
@@ -118,7 +165,8 @@ class S3Store:
         """Whether the object that is there was written by this very call. UnknownResultError when there is none."""
         try:
             answer = self._requests.read(
-                lambda s3: s3.head_object(Bucket=self._bucket, Key=path),
+                "head_object",
+                {"Bucket": self._bucket, "Key": path},
                 where=self._where(path),
                 patient=unknown is None,  # else the store has just shown that it does not answer
             )
@@ -129,12 +177,9 @@ class S3Store:
         return bool(answer["Metadata"].get(STAMP) == stamp)
 
     def _read(self, path: str, asked: dict[str, str]) -> bytes | None:
-        def read(s3: Any) -> bytes:
-            data: bytes = s3.get_object(Bucket=self._bucket, Key=path, ChecksumMode="ENABLED", **asked)["Body"].read()
-            return data
-
+        arguments = {"Bucket": self._bucket, "Key": path, "ChecksumMode": "ENABLED", **asked}
         try:
-            return self._requests.read(read, where=self._where(path))
+            return self._requests.read_body(arguments, where=self._where(path))
         except Refused as refused:
             if refused.status == _OUT_OF_RANGE:
                 return b""
@@ -150,20 +195,30 @@ class S3Store:
     def _pages(self, prefix: str, **options: str) -> Iterator[dict[str, Any]]:
         arguments = {"Bucket": self._bucket, "Prefix": prefix, **options}
         while True:
-            page = self._page(prefix, arguments)
+            page = self._answer("list_objects_v2", arguments, prefix)
             yield page
             if not page.get("IsTruncated"):
                 return
             arguments = {**arguments, "ContinuationToken": page["NextContinuationToken"]}
 
-    def _page(self, prefix: str, arguments: dict[str, str]) -> dict[str, Any]:
+    def _answer(self, operation: str, arguments: dict[str, Any], path: str) -> dict[str, Any]:
         try:
-            page: dict[str, Any] = self._requests.read(
-                lambda s3: s3.list_objects_v2(**arguments), where=self._where(prefix)
-            )
+            answer: dict[str, Any] = self._requests.read(operation, arguments, where=self._where(path))
         except Refused as refused:
-            raise self._explain(refused, prefix) from refused
-        return page
+            raise self._explain(refused, path) from refused
+        return answer
+
+    def _stamp_of(self, path: str) -> str | None:
+        """Of the object that is there; None when there is none."""
+        asked = {"Bucket": self._bucket, "Key": path}
+        try:
+            answer = self._requests.read("head_object", asked, where=self._where(path))
+        except Refused as refused:
+            if refused.status == _MISSING:
+                return None
+            raise self._explain(refused, path) from refused
+        stamp: str | None = answer["Metadata"].get(STAMP)
+        return stamp
 
     def _explain(self, refused: Refused, path: str) -> RetryableError:
         return self._requests.explain(refused, self._where(path))

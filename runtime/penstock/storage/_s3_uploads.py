@@ -11,6 +11,8 @@ import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
+import msgspec
+
 from penstock.model.errors import RetryableError
 from penstock.storage._s3_requests import Refused, S3Requests
 
@@ -21,6 +23,24 @@ SINGLE_BYTES: Final = 32 * 1024 * 1024
 """What is larger goes in parts: a lost connection then costs one of them."""
 PART_BYTES: Final = 16 * 1024 * 1024
 _PARALLEL_PARTS: Final = 4
+
+
+class StagedUpload(msgspec.Struct, frozen=True, kw_only=True):
+    """What it takes to complete an upload, in any process."""
+
+    upload: str
+    stamp: str
+    parts: tuple[tuple[str, str], ...]
+    """ETag and SHA-256 of each."""
+
+    @property
+    def completion(self) -> dict[str, Any]:
+        """As the request wants it."""
+        parts = [
+            {"PartNumber": number, "ETag": tag, "ChecksumSHA256": checksum}
+            for number, (tag, checksum) in enumerate(self.parts, start=1)
+        ]
+        return {"UploadId": self.upload, "MultipartUpload": {"Parts": parts}}
 
 
 class Upload:
@@ -42,52 +62,49 @@ class Upload:
 
     def _put_whole(self) -> None:
         checksum = _sha256(self._data)
-        self._requests.write(
-            lambda s3: s3.put_object(
-                **self._object,
-                **self._condition,
-                Body=self._data,
-                Metadata=self._metadata,
-                ChecksumSHA256=checksum,
-            ),
-            where=self._where,
-        )
+        body = {"Body": self._data, "Metadata": self._metadata, "ChecksumSHA256": checksum}
+        self._requests.write("put_object", {**self._object, **self._condition, **body}, where=self._where)
 
     def _put_parts(self) -> None:
-        upload = self._requests.write(
-            lambda s3: s3.create_multipart_upload(**self._object, Metadata=self._metadata, ChecksumAlgorithm="SHA256"),
-            where=self._where,
-        )["UploadId"]
-        starts = range(0, len(self._data), PART_BYTES)
+        staged = self.stage()
         try:
-            with ThreadPoolExecutor(_PARALLEL_PARTS, thread_name_prefix="s3-part") as pool:
-                parts = list(pool.map(lambda start: self._put_part(upload, start), starts))
             self._requests.write(
-                lambda s3: s3.complete_multipart_upload(
-                    **self._object, **self._condition, UploadId=upload, MultipartUpload={"Parts": parts}
-                ),
+                "complete_multipart_upload",
+                {**self._object, **self._condition, **staged.completion},
                 where=self._where,
             )
         except BaseException:
             # Also when the answer to the completion was lost: it has happened by now, or will not any more.
-            self._abort(upload)
+            self._abort(staged.upload)
             raise
 
-    def _put_part(self, upload: str, start: int) -> dict[str, Any]:
+    def stage(self) -> "StagedUpload":
+        """All of it is in the store, and nobody sees it."""
+        upload = self._requests.write(
+            "create_multipart_upload",
+            {**self._object, "Metadata": self._metadata, "ChecksumAlgorithm": "SHA256"},
+            where=self._where,
+        )["UploadId"]
+        starts = range(0, max(1, len(self._data)), PART_BYTES)
+        try:
+            with ThreadPoolExecutor(_PARALLEL_PARTS, thread_name_prefix="s3-part") as pool:
+                parts = tuple(pool.map(lambda start: self._put_part(upload, start), starts))
+        except BaseException:
+            self._abort(upload)
+            raise
+        return StagedUpload(upload=upload, stamp=self._metadata[STAMP], parts=parts)
+
+    def _put_part(self, upload: str, start: int) -> tuple[str, str]:
         number, data = start // PART_BYTES + 1, self._data[start : start + PART_BYTES]
         checksum = _sha256(data)
-        answer = self._requests.write(
-            lambda s3: s3.upload_part(
-                **self._object, UploadId=upload, PartNumber=number, Body=data, ChecksumSHA256=checksum
-            ),
-            where=f"{self._where}, part {number}",
-        )
-        return {"PartNumber": number, "ETag": answer["ETag"], "ChecksumSHA256": checksum}
+        part = {"UploadId": upload, "PartNumber": number, "Body": data, "ChecksumSHA256": checksum}
+        answer = self._requests.write("upload_part", {**self._object, **part}, where=f"{self._where}, part {number}")
+        return answer["ETag"], checksum
 
     def _abort(self, upload: str) -> None:
         with contextlib.suppress(Refused, RetryableError):
             self._requests.write(
-                lambda s3: s3.abort_multipart_upload(**self._object, UploadId=upload), where=self._where, patient=False
+                "abort_multipart_upload", {**self._object, "UploadId": upload}, where=self._where, patient=False
             )
 
 
