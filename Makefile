@@ -49,8 +49,8 @@ check: $(VENV)/.dev ## ruff, mypy, import contracts
 fmt: $(VENV)/.dev ## format and sort imports
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
-crds: $(VENV)/.dev ## write crds/ from the models of the controller
-	@$(BIN)/python -m penstock_operator crds crds
+crds: $(VENV)/.dev ## write crds/, and the chart's copy, from the models of the controller
+	@$(BIN)/python -m penstock_operator crds crds charts/penstock/definitions
 
 bench: $(VENV)/.dev ## figures as ratios against a peer in the same run, [ONLY=name] [CASES=q3,q8] [SCALE=0.01] [JSON=1] [PEER=flink]
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(CASES),--cases "$(CASES)") $(if $(SCALE),--scale $(SCALE)) $(if $(JSON),--json) $(if $(PEER),--peer $(PEER))

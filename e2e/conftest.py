@@ -15,9 +15,11 @@ from s3_servers import VERSITYGW
 
 from harness import evidence
 from harness.clusters import TREE, Cluster, Own, administrator, open_cluster
+from harness.flowjobs import FlowJobs
 from harness.images import Images, load_images
 from harness.kubectl import Kubectl
 from harness.namespaces import restricted_namespace
+from harness.operators import install_definitions, operator
 from harness.s3 import S3Server, deploy_s3
 
 failed = pytest.StashKey[bool]()
@@ -102,3 +104,18 @@ def bucket(s3: S3Server, name: str) -> Iterator[str]:
     """An empty one."""
     yield s3.make_bucket(name)
     s3.remove_bucket(name)
+
+
+@pytest.fixture(scope="session")
+def definitions(admin: Kubectl) -> None:
+    """The kinds of this tree."""
+    install_definitions(admin)
+
+
+@pytest.fixture
+def jobs(definitions: None, kubectl: Kubectl, images: Images, tmp_path: Path) -> Iterator[FlowJobs]:
+    """With a controller for this namespace, and the program `totals`."""
+    with operator(kubectl, images, tmp_path / "operator.log"):
+        found = FlowJobs(kubectl, images.penstock)
+        found.add_program("totals")
+        yield found

@@ -1,39 +1,42 @@
 """FlowJobs from `kubectl apply` on: what people do, and what must come of it."""
 
+import hashlib
 import json
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-
-from harness import faults
+from harness import faults, kstatus
 from harness.flowjobs import FlowJobs
-from harness.images import Images
-from harness.kubectl import Kubectl, condition
-from harness.operators import install_definitions, operator
+from harness.kubectl import Kubectl, Object, condition
 from harness.s3 import S3Server
 from harness.totals import PROGRAM, assert_exact
 from harness.waiting import wait_until
 
 
-@pytest.fixture(scope="session")
-def definitions(admin: Kubectl) -> None:
-    install_definitions(admin)
-
-
-@pytest.fixture
-def jobs(definitions: None, kubectl: Kubectl, images: Images, tmp_path: Path) -> Iterator[FlowJobs]:
-    """With a controller for this namespace, and the program `totals`."""
-    with operator(kubectl, images.operator, tmp_path / "operator.log"):
-        found = FlowJobs(kubectl, images.penstock)
-        found.add_program("totals")
-        yield found
-
-
 def test_a_job_is_applied_scaled_saved_deleted_and_made_again_from_its_savepoint(
     jobs: FlowJobs, kubectl: Kubectl, s3: S3Server, bucket: str
 ) -> None:
+    with kstatus.watched(kubectl, "flowjobs", "hot-items") as life:
+        taken = live_through_scales_and_a_savepoint(jobs, kubectl, s3, bucket)
+    readings = life.check()
+    assert readings[:2] == [kstatus.IN_PROGRESS, kstatus.CURRENT]
+    assert readings[-1] == kstatus.TERMINATING
+    assert kstatus.FAILED not in readings
+
+    second = jobs.manifest(
+        "again",
+        s3.uri(bucket, "second"),
+        restore={"from": {"savepointRef": "saved"}, "allowForeign": True},
+        savepoints={"onDelete": "Take", "location": s3.uri(bucket, "final")},
+    )
+    kubectl.apply(second)
+    status = jobs.wait_settled("again")
+    assert status["job"]["origin"] == taken["location"]
+    kubectl("delete", "fj/again", "--timeout=180s", seconds=190)
+    assert assert_exact(s3, bucket, "final") > 0
+
+
+def live_through_scales_and_a_savepoint(jobs: FlowJobs, kubectl: Kubectl, s3: S3Server, bucket: str) -> Object:
+    """The status of the savepoint that outlives the job."""
     began = time.monotonic()
     first = jobs.manifest("hot-items", s3.uri(bucket, "first"))
     kubectl.apply(first)
@@ -60,21 +63,12 @@ def test_a_job_is_applied_scaled_saved_deleted_and_made_again_from_its_savepoint
     taken = jobs.take_savepoint("saved", "hot-items", s3.uri(bucket, "saved"))
     assert taken["keyGroups"] == 128
     assert taken["size"] > 0
+    manifests = [data for path, data in s3.read_all(bucket, "saved").items() if path.endswith("/manifest.json")]
+    assert [hashlib.sha256(data).hexdigest() for data in manifests] == [taken["checksum"]]
     kubectl("delete", "fj/hot-items", "--timeout=120s", seconds=130)
     wait_until("its pods are gone", lambda: not jobs.pids("hot-items"), seconds=60)
     assert assert_exact(s3, bucket, "saved") > 0
-
-    second = jobs.manifest(
-        "again",
-        s3.uri(bucket, "second"),
-        restore={"from": {"savepointRef": "saved"}, "allowForeign": True},
-        savepoints={"onDelete": "Take", "location": s3.uri(bucket, "final")},
-    )
-    kubectl.apply(second)
-    status = jobs.wait_settled("again")
-    assert status["job"]["origin"] == taken["location"]
-    kubectl("delete", "fj/again", "--timeout=180s", seconds=190)
-    assert assert_exact(s3, bucket, "final") > 0
+    return taken
 
 
 def test_an_upgrade_keeps_the_state_and_a_broken_one_leaves_the_old_job_running(

@@ -1,4 +1,4 @@
-"""The controller, for the namespace of one test: as a pod, or as a process of this machine.
+"""The controller, for the namespace of one test: installed by its chart, or as a process of this machine.
 
 $PENSTOCK_E2E_OPERATOR=local starts it from this tree, without an image: for work on it, where pods can be reached.
 """
@@ -11,48 +11,69 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness import helm
 from harness.clusters import TREE
-from harness.kubectl import Kubectl, Object
-from harness.sessions import CONTAINER_SECURITY, POD_SECURITY
+from harness.images import Images
+from harness.kubectl import Kubectl
 
+RELEASE = "penstock"
 NAME = "penstock-operator"
-ALL = ["get", "list", "watch", "create", "patch", "update", "delete"]
-RULES = [
-    {"apiGroups": ["penstock.dev"], "resources": ["*"], "verbs": ALL},
-    {"apiGroups": ["apps"], "resources": ["statefulsets", "controllerrevisions"], "verbs": ALL},
-    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ALL},
-    {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ALL},
-    {"apiGroups": [""], "resources": ["services", "pods", "events"], "verbs": ALL},
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ALL},
-]
+"""Of Deployment, Lease and account: what the chart calls them for this release."""
+POD_LABELS = "app.kubernetes.io/name=penstock-operator"
 
 
 def install_definitions(admin: Kubectl) -> None:
-    """The kinds of this tree."""
+    """The kinds of this tree, as people install them who leave that out of the release."""
     for path in sorted((TREE / "crds").glob("*.yaml")):
         admin("apply", "--server-side", "--force-conflicts", f"--filename={path}")
     names = ["crd/flowjobs.penstock.dev", "crd/flowsavepoints.penstock.dev"]
     admin("wait", "--for=condition=Established", "--timeout=30s", *names)
 
 
+def values(images: Images, **more: str) -> dict[str, str]:
+    """Of the chart: the images of this tree."""
+    repository, _, tag = images.operator.rpartition(":")
+    return {"image.repository": repository, "image.tag": tag, "jobImage": images.penstock, **more}
+
+
 @contextlib.contextmanager
-def operator(kubectl: Kubectl, image: str, log: Path, *, replicas: int = 1) -> Iterator[None]:
-    """Works while the block does."""
+def operator(kubectl: Kubectl, images: Images, log: Path, *, replicas: int = 2) -> Iterator[None]:
+    """Works while the block does; then its FlowJobs are let go, since nobody would any more."""
     if os.environ.get("PENSTOCK_E2E_OPERATOR") == "local":
         with local_operator(kubectl, log):
             yield
+            let_go(kubectl)
         return
-    kubectl.apply(*_objects(kubectl.namespace, image, replicas))
-    kubectl("rollout", "status", f"deployment/{NAME}", "--timeout=60s", seconds=70)
-    yield
+    given = {
+        "watchNamespaces": f"{{{kubectl.namespace}}}",
+        "replicas": str(replicas),
+        "crds.install": "false",
+        "rbac.userRoles": "false",
+    }
+    helm.install(kubectl, RELEASE, values(images, **given))
+    try:
+        yield
+    finally:
+        let_go(kubectl)
 
 
 @contextlib.contextmanager
-def local_operator(kubectl: Kubectl, log: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def local_operator(kubectl: Kubectl, log: Path, *words: str) -> Iterator["subprocess.Popen[bytes]"]:
     """A process; killed when the block ends, as it may be at any time."""
-    command = [sys.executable, "-m", "penstock_operator", "run", f"--namespace={kubectl.namespace}", "--port=0"]
+    command = [
+        sys.executable,
+        "-m",
+        "penstock_operator",
+        "run",
+        f"--namespace={kubectl.namespace}",
+        "--port=0",
+        *words,
+    ]
     environment = {**kubectl.environment, "POD_NAMESPACE": kubectl.namespace}
-    with log.open("ab") as file, subprocess.Popen(command, env=environment, stdout=file, stderr=file) as process:
+    with (
+        log.open("ab") as file,
+        subprocess.Popen([*command, *words], env=environment, stdout=file, stderr=file) as process,
+    ):
         try:
             yield process
         finally:
@@ -60,47 +81,11 @@ def local_operator(kubectl: Kubectl, log: Path) -> Iterator["subprocess.Popen[by
             process.wait()
 
 
-def _objects(namespace: str, image: str, replicas: int) -> list[Object]:
-    labels = {"app.kubernetes.io/name": NAME}
-    container: Object = {
-        "name": "operator",
-        "image": image,
-        "env": [
-            {"name": "PENSTOCK_OPERATOR_NAMESPACES", "value": namespace},
-            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-            {"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
-        ],
-        "ports": [{"name": "metrics", "containerPort": 8080}],
-        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "metrics"}, "periodSeconds": 1},
-        "livenessProbe": {"httpGet": {"path": "/healthz", "port": "metrics"}, "periodSeconds": 10},
-        "resources": {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}},
-        "securityContext": CONTAINER_SECURITY,
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
-    }
-    pod: Object = {
-        "serviceAccountName": NAME,
-        "containers": [container],
-        "securityContext": POD_SECURITY,
-        "volumes": [{"name": "tmp", "emptyDir": {}}],
-    }
-    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": NAME}}
-    return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NAME}},
-        {**role, "kind": "Role", "rules": RULES},
-        {
-            **role,
-            "kind": "RoleBinding",
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": NAME},
-            "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}],
-        },
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {"name": NAME},
-            "spec": {
-                "replicas": replicas,
-                "selector": {"matchLabels": labels},
-                "template": {"metadata": {"labels": labels}, "spec": pod},
-            },
-        },
-    ]
+def let_go(kubectl: Kubectl) -> None:
+    """Without waiting for jobs to end in order: a namespace that goes with finalizers in it stays for ever."""
+    kubectl.attempt("annotate", "flowjobs,flowsavepoints", "--all", "--overwrite", "penstock.dev/force-delete=true")
+    kubectl.attempt("delete", "flowjobs,flowsavepoints", "--all", "--timeout=60s", seconds=70)
+    for kind in ("flowjobs", "flowsavepoints"):
+        for left in kubectl.attempt("get", kind, "--output=name").stdout.split():
+            finalizers = '{"metadata": {"finalizers": null}}'
+            kubectl.attempt("patch", left, "--type=merge", f"--patch={finalizers}")

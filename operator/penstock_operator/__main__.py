@@ -30,15 +30,21 @@ def main(words: list[str] | None = None) -> int:
         metavar="IMAGE",
         help="for jobs that name none. Default: $PENSTOCK_OPERATOR_IMAGE",
     )
+    run.add_argument(
+        "--lease",
+        default=os.environ.get("PENSTOCK_OPERATOR_LEASE", "penstock-operator"),
+        metavar="NAME",
+        help="in $POD_NAMESPACE; who holds it leads. Default: $PENSTOCK_OPERATOR_LEASE, else penstock-operator",
+    )
     run.add_argument("--port", type=int, default=8080, help="of /metrics, /healthz and /readyz. Default: 8080")
     run.add_argument("--no-leader-election", action="store_true", help="when nobody else runs; for trying things out")
     run.add_argument("--log-level", default=os.environ.get("PENSTOCK_OPERATOR_LOG_LEVEL", "info"))
     crds = commands.add_parser("crds", help="write the CustomResourceDefinitions")
-    crds.add_argument("folder", type=Path)
+    crds.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
     given = parser.parse_args(words)
     if given.command == "crds":
-        for path in write(given.folder):
-            print(path)
+        for folder in given.folders:
+            print(*write(folder), sep="\n")
         return 0
     from penstock_operator.running import Options
     from penstock_operator.running import run as run_process
@@ -49,6 +55,7 @@ def main(words: list[str] | None = None) -> int:
         namespaces=tuple(namespaces),
         default_image=given.default_image,
         own_namespace=os.environ.get("POD_NAMESPACE", "default"),
+        lease=given.lease,
         port=given.port,
         leader_election=not given.no_leader_election,
         log_level=given.log_level,

@@ -21,7 +21,7 @@ from penstock_operator.spec.flowjob import FlowJobSpec
 from penstock_operator.spec.status import FlowJobStatus
 from penstock_operator.templates import template_problem
 
-_REVISION_FIELDS: Final = (
+REVISION_FIELDS: Final = (
     "image",
     "imagePullPolicy",
     "imagePullSecrets",
@@ -107,7 +107,7 @@ def read(
 
 def revision_of(raw: Mapping[str, Any], annotations: Mapping[str, str]) -> str:
     """Ten hex digits for image, program and settings as they are written."""
-    content = {name: raw[name] for name in _REVISION_FIELDS if raw.get(name) is not None}
+    content = {name: raw[name] for name in REVISION_FIELDS if raw.get(name) is not None}
     if restart := annotations.get(names.RESTART_ANNOTATION):
         content["restart"] = restart
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]

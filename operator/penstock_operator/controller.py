@@ -202,7 +202,10 @@ class Controller:
                 await self._tell(body, each, now)
         await self._act(read, owner, decision, specs, address, body, seen)
         if not read.desired.deleted_at and read.desired.invalid is None:
-            await self._savepoints.schedule(read, body, now)
+            asked = await self._savepoints.schedule(read, body, now)
+            if asked and asked != status.last_scheduled_savepoint:
+                # Its object may be deleted; it was taken all the same.
+                await self._write(body, status.model_copy(update={"last_scheduled_savepoint": asked}))
         return decision.seconds
 
     async def _act(

@@ -162,6 +162,7 @@ def _savepoint(savepoint: Mapping[str, Any]) -> EngineSavepoint:
         status=savepoint["status"],
         reason=savepoint["reason"],
         size=savepoint["size"],
+        sha256=savepoint["sha256"],
         checkpoint=savepoint.get("checkpoint"),
         acknowledged=savepoint["acknowledged"],
         subtasks=savepoint["subtasks"],

@@ -20,6 +20,9 @@ _FIXES: Final = {
     "CrashLoopBackOff": "see kubectl logs --previous",
     "Error": "see kubectl logs --previous",
 }
+_ENDS: Final = frozenset({"CrashLoopBackOff", "Error", "OOMKilled"})
+_WAITS: Final = {reason: reason for reason in _FIXES if reason not in _ENDS} | {"ErrImagePull": "ImagePullBackOff"}
+"""One word for two that take turns: whoever watches is told once."""
 
 
 def pod_problem(pod: Mapping[str, Any]) -> Problem | None:
@@ -39,21 +42,18 @@ def pod_problem(pod: Mapping[str, Any]) -> Problem | None:
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return problem(condition.get("reason", "Unschedulable"), condition.get("message", ""))
+    again = (pod.get("spec") or {}).get("restartPolicy", "Always") != "Never"
     containers = (status.get("initContainerStatuses") or []) + (status.get("containerStatuses") or [])
     for container in containers:
-        waiting = (container.get("state") or {}).get("waiting")
-        ended = (container.get("lastState") or {}).get("terminated")
-        if waiting and waiting.get("reason") == "CrashLoopBackOff" and ended:
-            reason = "OOMKilled" if ended.get("reason") == "OOMKilled" else "CrashLoopBackOff"
-            return problem(reason, _ended(ended))
-        if waiting and waiting.get("reason") in _FIXES:
-            return problem(waiting["reason"], waiting.get("message", ""))
-        if ended and ended.get("reason") == "OOMKilled" and not container.get("ready"):
-            return problem("OOMKilled", _ended(ended))
-        terminated = (container.get("state") or {}).get("terminated")
-        if terminated and terminated.get("exitCode"):
-            reason = terminated.get("reason") or "Error"
-            return problem(reason if reason in _FIXES else "Error", _ended(terminated))
+        state = container.get("state") or {}
+        waiting, terminated = state.get("waiting"), state.get("terminated")
+        # While it is started again it fails no less: its last end is told until it is ready.
+        ended = terminated or (container.get("lastState") or {}).get("terminated")
+        if waiting and waiting.get("reason") in _WAITS:
+            return problem(_WAITS[waiting["reason"]], waiting.get("message", ""))
+        if ended and ended.get("exitCode") and not container.get("ready"):
+            known = ended.get("reason") if ended.get("reason") in _FIXES else "Error"
+            return problem("CrashLoopBackOff" if known == "Error" and again else str(known), _ended(ended))
     return None
 
 

@@ -23,7 +23,7 @@ GIVE_UP_SECONDS: Final = 10.0
 class Leadership:
     """One Lease."""
 
-    def __init__(self, kube: Kube, namespace: str, identity: str, name: str = "penstock-operator") -> None:
+    def __init__(self, kube: Kube, namespace: str, identity: str, name: str) -> None:
         self._kube, self._namespace, self._name, self._identity = kube, namespace, name, identity
         self._seen: tuple[str, float] = ("", 0.0)
         self.held = False
@@ -64,7 +64,7 @@ class Leadership:
         self.held = False
         try:
             lease = await self._kube.get("Lease", self._namespace, self._name)
-            if lease["spec"].get("holderIdentity") == self._identity:
+            if lease.get("spec", {}).get("holderIdentity") == self._identity:
                 lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
                 await self._kube.put(lease)
         except (ApiError, OSError, TimeoutError):
@@ -79,7 +79,8 @@ class Leadership:
             except ConflictError:
                 return False
             return True
-        spec = lease["spec"]
+        # One that nobody has held yet has no spec.
+        spec = lease.setdefault("spec", {})
         holder = spec.get("holderIdentity") or ""
         if holder not in {"", self._identity} and not self._expired(lease):
             return False

@@ -32,6 +32,7 @@ class Options:
     namespaces: tuple[str, ...]
     default_image: str
     own_namespace: str
+    lease: str = "penstock-operator"
     port: int = 8080
     leader_election: bool = True
     log_level: str = "INFO"
@@ -72,7 +73,7 @@ async def run(options: Options) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with Kube(connection()) as kube, Engines() as engines:
-        leadership = Leadership(kube, options.own_namespace, own_identity())
+        leadership = Leadership(kube, options.own_namespace, own_identity(), options.lease)
         controller = Controller(kube, engines, default_image=options.default_image, namespaces=options.namespaces)
         runner = web.AppRunner(application(controller, leadership, time.monotonic()), access_log=None)
         await runner.setup()

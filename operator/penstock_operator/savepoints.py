@@ -67,24 +67,26 @@ class SavepointKeeper:
             return None
         return seconds
 
-    async def schedule(self, read: Read, body: Body, now: datetime) -> None:
-        """Ask for the savepoint that is due, and let those go that are no longer kept."""
+    async def schedule(self, read: Read, body: Body, now: datetime) -> str:
+        """Ask for the savepoint that is due, and let those go that are no longer kept; the time that it is of."""
         created = body["metadata"]["creationTimestamp"]
         due = due_savepoint(read.spec, created, now)
         desired = read.desired
         if not due:
-            return
+            return ""
         own = [
             each
             for each in self._cache.all(names.FLOWSAVEPOINT, desired.namespace)
             if (each["metadata"].get("labels") or {}).get(names.SCHEDULED_LABEL) == desired.name
         ]
         name = f"{desired.name}-{moment_of(due):%Y%m%d%H%M}"
-        missing = all(each["metadata"]["name"] != name for each in own)
-        if missing and due != read.status.last_scheduled_savepoint and read.status.phase == "Running":
+        asked = due == read.status.last_scheduled_savepoint or any(each["metadata"]["name"] == name for each in own)
+        if not asked and read.status.phase == "Running":
             await self._ask_for(desired.namespace, desired.name, name)
+            asked = True
         for old in expired(own, read.spec, now):
             await self._kube.delete(names.FLOWSAVEPOINT, desired.namespace, old)
+        return due if asked else ""
 
     async def _ask_for(self, namespace: str, job: str, name: str) -> None:
         manifest = {
@@ -162,6 +164,7 @@ class SavepointKeeper:
                 "checkpoint": taken.checkpoint,
                 "size": taken.size,
                 "size_text": size_text(taken.size),
+                "checksum": taken.sha256,
                 "key_groups": job["spec"].get("maxParallelism", 128),
                 "completed_at": text_of(now),
                 "progress": None,

@@ -118,6 +118,7 @@ class EngineSavepoint:
     """pending, completed or failed."""
     reason: str = ""
     size: int = 0
+    sha256: str = ""
     checkpoint: int | None = None
     acknowledged: int = 0
     subtasks: int = 0

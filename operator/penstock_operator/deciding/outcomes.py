@@ -18,7 +18,7 @@ PHASES: Final = {
     "Restore": "Restoring",
     "Run": "Starting",
 }
-_CLASSES: Final = {"Create": "create", "Rescale": "rescale", "Rollout": "rollout", "Rollback": "rollout"}
+CHANGE_CLASSES: Final = {"Create": "create", "Rescale": "rescale", "Rollout": "rollout", "Rollback": "rollout"}
 
 
 def begin(
@@ -259,7 +259,8 @@ def past_change(
     restarted = change.stopped_at is not None
     return PastChange(
         kind=change.kind,
-        change_class=change_class or ("restart" if restarted and scaled else _CLASSES.get(change.kind, "restart")),
+        change_class=change_class
+        or ("restart" if restarted and scaled else CHANGE_CLASSES.get(change.kind, "restart")),
         generation=change.generation,
         from_=str(change.from_parallelism) if scaled else change.from_revision,
         to=to,

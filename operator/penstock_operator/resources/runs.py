@@ -64,6 +64,12 @@ def verification(owner: Owner, spec: FlowJobSpec, run: str, revision: str, uri: 
     return _run(owner, spec, run, revision, ["penstock", "savepoints", "verify", uri], retries=1, seconds=600)
 
 
+def listing(owner: Owner, spec: FlowJobSpec, folder: str) -> dict[str, Any]:
+    """`penstock savepoints ls`."""
+    words = ["penstock", "savepoints", "ls", folder, "--json"]
+    return _run(owner, spec, "list", "list", words, retries=0, seconds=300)
+
+
 def _allowed(spec: FlowJobSpec) -> list[str]:
     restore = spec.restore
     if restore is None:

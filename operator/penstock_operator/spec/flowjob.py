@@ -267,7 +267,7 @@ class FlowJobSpec(Doc):
     controller itself never reads them."""
     program: ProgramSource | None = None
     """Where the program comes from when the image does not hold it."""
-    parallelism: int | None = None
+    parallelism: Annotated[int | None, Field(json_schema_extra={"x-default": 1})] = None
     """Subtasks per operator; what `kubectl scale` sets. A change moves state while the job runs. Default: 1."""
     max_parallelism: int | None = None
     """Key groups of the state: the most that parallelism can become. Fixed for the life of the job. Default: 128."""

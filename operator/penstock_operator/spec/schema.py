@@ -1,7 +1,8 @@
 """From a pydantic model to the structural schema of a CustomResourceDefinition.
 
-Such a schema has no references and no defaults (a default would show up as a difference to what Git holds), and drops
-what it does not declare; so there is no word about additional properties either.
+Such a schema has no references, and drops what it does not declare; so there is no word about additional properties
+either. It has a default for one field, which the scale subresource needs; others would only fill objects with what
+nobody has written.
 """
 
 from typing import Any
@@ -37,6 +38,8 @@ def _structural(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, 
     if "description" in made:
         made["description"] = " ".join(made["description"].split())
     made |= {key: value for key, value in node.items() if key.startswith("x-kubernetes-")}
+    if "x-default" in node:
+        made["default"] = node["x-default"]
     if "const" in node:
         made["enum"] = [node["const"]]
     if "properties" in node:

@@ -88,11 +88,11 @@ class Checkpointing:
         """A savepoint whose tables are all written, to be made complete. Given out only once."""
         return self._coordinator.tables()
 
-    def completed(self, checkpoint: CheckpointId, size: int) -> None:
+    def completed(self, checkpoint: CheckpointId, size: int, sha256: str) -> None:
         """That savepoint is complete."""
         pending = self._coordinator.pending
         if pending is not None and pending.barrier.checkpoint == checkpoint:
-            self.savepoints.sized(pending.barrier.savepoint, size)
+            self.savepoints.written(pending.barrier.savepoint, size, sha256)
             self._coordinator.tables_written(checkpoint)
 
     def collected(self, at: Moment) -> Manifest | None:

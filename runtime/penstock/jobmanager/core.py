@@ -164,8 +164,8 @@ class Core:
                 job.on_savepoint_request(uri)
             case RescaleRequested(size=size):
                 job.on_rescale(size)
-            case SavepointWritten(checkpoint=checkpoint, size=size):
-                job.on_savepoint_written(checkpoint, size)
+            case SavepointWritten(checkpoint=checkpoint, size=size, sha256=sha256):
+                job.on_savepoint_written(checkpoint, size, sha256)
             case SavepointFailed(checkpoint=checkpoint, reason=reason):
                 job.on_savepoint_failed(checkpoint, reason)
             case JournalWritten(entry=entry, sha256=sha256):

@@ -104,6 +104,8 @@ class SavepointWritten:
     job: JobId
     checkpoint: CheckpointId
     size: int
+    sha256: str = ""
+    """Of its manifest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

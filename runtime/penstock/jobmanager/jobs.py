@@ -129,9 +129,9 @@ class Job:
 
     # ------------------------------------------------------------ facts: savepoints
 
-    def on_savepoint_written(self, checkpoint: CheckpointId, size: int) -> None:
+    def on_savepoint_written(self, checkpoint: CheckpointId, size: int, sha256: str) -> None:
         """The manifest of the savepoint that is under way is in its store."""
-        self.checkpointing.completed(checkpoint, size)
+        self.checkpointing.completed(checkpoint, size, sha256)
 
     def on_savepoint_failed(self, checkpoint: CheckpointId, reason: str) -> None:
         """Its store has refused for good."""

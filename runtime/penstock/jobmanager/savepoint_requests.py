@@ -34,9 +34,9 @@ class Savepoints:
         """The next one of that kind; empty: none."""
         return next((v.uri for v in self._views.values() if v.status == PENDING and v.kind == kind.value), "")
 
-    def sized(self, uri: str, size: int) -> None:
-        """Its tables have so many bytes."""
-        self._views[uri] = msgspec.structs.replace(self._views[uri], size=size)
+    def written(self, uri: str, size: int, sha256: str) -> None:
+        """Its tables have so many bytes, its manifest this hash."""
+        self._views[uri] = msgspec.structs.replace(self._views[uri], size=size, sha256=sha256)
 
     def completed(self, manifest: Manifest, at: Moment) -> None:
         """A checkpoint is in the journal; it may be one of these."""

@@ -40,6 +40,7 @@ from penstock.model.messages import Leaving, Register
 from penstock.model.views import CheckpointView, ClusterView, JobView, PlanView, RescaleView, SavepointView
 from penstock.rpc import Reply, ToldJobManager, taskmanager_channel
 from penstock.savepoints.completing import Taken, complete
+from penstock.savepoints.manifest import digest
 from penstock.storage import ObjectStore, UnknownResultError, open_store
 
 logger = logging.getLogger(__name__)
@@ -233,7 +234,10 @@ class Shell:
                     return
                 await asyncio.sleep(_JOURNAL_RETRY_SECONDS)
             else:
-                self.feed(SavepointWritten(job=job, checkpoint=taken.checkpoint, size=manifest.size))
+                written = SavepointWritten(
+                    job=job, checkpoint=taken.checkpoint, size=manifest.size, sha256=digest(manifest)
+                )
+                self.feed(written)
                 return
 
     async def _delete(self, store: ObjectStore, paths: tuple[str, ...]) -> None:

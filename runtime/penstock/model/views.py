@@ -73,6 +73,8 @@ class SavepointView(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: int | None = None
     size: int = 0
     """Bytes of its tables."""
+    sha256: str = ""
+    """Of its manifest, which holds those of all its tables."""
     acknowledged: int = 0
     subtasks: int = 0
     reason: str = ""

@@ -3,6 +3,7 @@
 A folder without it is no savepoint. Paths are relative to the folder, so that a savepoint can be copied as it is.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -164,6 +165,11 @@ def section(state: SavedState, table: SavedTable) -> SectionHandle:
 def encode(manifest: SavepointManifest) -> bytes:
     """The bytes of `manifest.json`, for people too."""
     return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+
+
+def digest(manifest: SavepointManifest) -> str:
+    """SHA-256 of `manifest.json`, and by that of the whole savepoint."""
+    return hashlib.sha256(encode(manifest)).hexdigest()
 
 
 def open_savepoint(uri: str) -> ObjectStore:

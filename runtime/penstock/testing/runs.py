@@ -37,7 +37,7 @@ from penstock.model.ids import JobId, SlotId, TaskManagerId
 from penstock.model.messages import Failed, FromSlot, Register, SlotInfo, SlotReport, ToSlot
 from penstock.savepoints.checks import RestoreOptions, restore_report
 from penstock.savepoints.completing import Taken, complete
-from penstock.savepoints.manifest import read_manifest
+from penstock.savepoints.manifest import digest, read_manifest
 from penstock.savepoints.restoring import adopt
 from penstock.storage import MemoryStore, ObjectStore
 from penstock.taskmanager.chain import MakeOperator
@@ -239,7 +239,8 @@ class Run:
     def _complete(self, taken: Taken) -> None:
         assert taken.checkpoint is not None
         manifest = complete(self.open(taken.uri), taken)
-        self.feed(SavepointWritten(job=JOB, checkpoint=taken.checkpoint, size=manifest.size))
+        written = SavepointWritten(job=JOB, checkpoint=taken.checkpoint, size=manifest.size, sha256=digest(manifest))
+        self.feed(written)
 
     def _append(self, entry: journal.JournalEntry) -> None:
         written = journal.append(self.store, entry)

@@ -1,0 +1,5 @@
+"""`python -m kubectl_flow`."""
+
+from kubectl_flow import main
+
+main()

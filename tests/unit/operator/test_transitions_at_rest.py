@@ -1,0 +1,256 @@
+"""The transition table: what begins when nothing is under way, and how a job goes."""
+
+import pytest
+
+from penstock_operator.deciding.facts import Engine
+from penstock_operator.deciding.steps import (
+    AddFinalizer,
+    CancelJob,
+    DeleteSelf,
+    RemoveFinalizer,
+    StopJob,
+    TakeSavepoint,
+)
+from penstock_operator.spec.status import Memory, Rejected, Runs
+
+from .model_world import wanted
+from .transition_rows import (
+    IMAGE,
+    JUST_NOW,
+    LONG_AGO,
+    NOTHING,
+    Row,
+    check,
+    engine,
+    remembered,
+    seen,
+)
+
+ROWS = [
+    # ------------------------------------------------------------------ what begins
+    Row("no finalizer yet", wanted(finalizer=False), Memory(), NOTHING, "Pending", None, (AddFinalizer,)),
+    Row("nothing ran", wanted(), Memory(), NOTHING, "Deploying", ("Create", "Deploying")),
+    Row("nothing ran, suspended", wanted(suspended=True), Memory(), NOTHING, "Suspended"),
+    Row("origin not there yet", wanted(restore="savepoint x"), Memory(), NOTHING, "Pending"),
+    Row(
+        "origin there",
+        wanted(restore="savepoint x", restore_origin="s3://b/x"),
+        Memory(),
+        NOTHING,
+        "Deploying",
+        ("Create", "Deploying"),
+        says=lambda d: d.memory.change.origin == "s3://b/x" and d.memory.restored == "savepoint x",
+    ),
+    Row("it runs", wanted(), remembered(), seen(engine()), "Running"),
+    Row("invalid, nothing ran", wanted(invalid=IMAGE), Memory(), NOTHING, "Invalid", says=lambda d: d.stalled),
+    Row(
+        "invalid, it runs on", wanted(invalid=IMAGE), remembered(), seen(engine()), "Running", says=lambda d: d.stalled
+    ),
+    Row("paused", wanted(paused=True, revision="r2"), remembered(), seen(engine()), "Running"),
+    Row("suspended", wanted(suspended=True), remembered(), seen(engine()), "Suspending", ("Suspend", "Stopping")),
+    Row("stays suspended", wanted(suspended=True), remembered(suspended=True), NOTHING, "Suspended"),
+    Row("resumed", wanted(), remembered(suspended=True), NOTHING, "Resuming", ("Resume", "Deploying")),
+    Row("another revision", wanted(revision="r2"), remembered(), seen(engine()), "Upgrading", ("Rollout", "Checking")),
+    Row(
+        "another revision, unchecked",
+        wanted(revision="r2", restore_check=False),
+        remembered(),
+        seen(engine()),
+        "Upgrading",
+        ("Rollout", "Stopping"),
+    ),
+    Row(
+        "another revision of a job that failed",
+        wanted(revision="r2"),
+        remembered(),
+        seen(engine("failed")),
+        "Upgrading",
+        ("Rollout", "Stopping"),
+    ),
+    Row(
+        "a revision that was rejected",
+        wanted(revision="r2"),
+        remembered(rejected=Rejected(generation=2, revision="r2", parallelism=1, reason="No", message="S004")),
+        seen(engine()),
+        "Running",
+        says=lambda d: d.stalled.message == "S004",
+    ),
+    Row("another size", wanted(parallelism=3), remembered(), seen(engine()), "Rescaling", ("Rescale", "ScalingOut")),
+    Row(
+        "another size of an ended job",
+        wanted(parallelism=3),
+        remembered(),
+        seen(engine("failed")),
+        "Rescaling",
+        ("Rescale", "Stopping"),
+    ),
+    Row(
+        "another place to restore from",
+        wanted(restore="s3://b/x", restore_origin="s3://b/x"),
+        remembered(),
+        seen(engine()),
+        "Restoring",
+        ("Restore", "Stopping"),
+    ),
+    Row(
+        "restored already",
+        wanted(restore="s3://b/x", restore_origin="s3://b/x"),
+        remembered(restored="s3://b/x"),
+        seen(engine()),
+        "Running",
+    ),
+    Row("stopped by somebody", wanted(), remembered(), seen(engine("stopped")), "Resuming", ("Resume", "Stopping")),
+    Row(
+        "cancelled by somebody", wanted(), remembered(), seen(engine("cancelled")), "Resuming", ("Resume", "Stopping")
+    ),
+    Row(
+        "failed",
+        wanted(),
+        remembered(),
+        seen(engine("failed", reason="P007")),
+        "Failed",
+        says=lambda d: d.stalled.reason == "JobFailed" and "P007" in d.stalled.message,
+    ),
+    Row(
+        "finished",
+        wanted(),
+        remembered(),
+        seen(engine("finished")),
+        "Finished",
+        says=lambda d: d.workload.taskmanagers == 0,
+    ),
+    Row("lost", wanted(), remembered(), seen(Engine()), "Failed", says=lambda d: d.stalled.reason == "JobLost"),
+    Row("nobody answers", wanted(), remembered(), seen(None), "Restarting"),
+    Row("restarting", wanted(), remembered(), seen(engine("restarting")), "Restarting"),
+    # ------------------------------------------------------------------ deletion
+    Row("deleted, ran", wanted(deleted_at=JUST_NOW), remembered(), seen(engine()), "Deleting", None, (StopJob,)),
+    Row(
+        "deleted, with a savepoint",
+        wanted(deleted_at=JUST_NOW, savepoint_on_delete=True),
+        remembered(),
+        seen(engine()),
+        "Deleting",
+        None,
+        (TakeSavepoint,),
+    ),
+    Row(
+        "deleted, restarting",
+        wanted(deleted_at=JUST_NOW),
+        remembered(),
+        seen(engine("restarting")),
+        "Deleting",
+        None,
+        (CancelJob,),
+    ),
+    Row("deleted, stopping", wanted(deleted_at=JUST_NOW), remembered(), seen(engine("stopping")), "Deleting"),
+    Row(
+        "deleted, stopped",
+        wanted(deleted_at=JUST_NOW),
+        remembered(),
+        seen(engine("stopped")),
+        "Deleting",
+        None,
+        (RemoveFinalizer,),
+    ),
+    Row("deleted, nobody answers", wanted(deleted_at=JUST_NOW), remembered(), seen(None), "Deleting"),
+    Row(
+        "deleted too long ago",
+        wanted(deleted_at=LONG_AGO),
+        remembered(),
+        seen(None),
+        "Deleting",
+        None,
+        (RemoveFinalizer,),
+    ),
+    Row(
+        "deleted by force",
+        wanted(deleted_at=JUST_NOW, force_delete=True),
+        remembered(),
+        seen(engine()),
+        "Deleting",
+        None,
+        (RemoveFinalizer,),
+    ),
+    Row(
+        "deleted, suspended",
+        wanted(deleted_at=JUST_NOW),
+        remembered(suspended=True),
+        NOTHING,
+        "Deleting",
+        None,
+        (RemoveFinalizer,),
+    ),
+    Row("deleted, never ran", wanted(deleted_at=JUST_NOW), Memory(), NOTHING, "Deleting", None, (RemoveFinalizer,)),
+    Row("deleted, let go", wanted(deleted_at=JUST_NOW, finalizer=False), remembered(), NOTHING, "Deleting"),
+    # ------------------------------------------------------------------ batch
+    Row(
+        "batch: the run ends",
+        wanted(batch=True),
+        remembered(runs=Runs(started=1)),
+        seen(engine("finished")),
+        "Finished",
+        says=lambda d: d.memory.runs.finished_at,
+    ),
+    Row(
+        "batch: a run fails, another try",
+        wanted(batch=True, retries=1),
+        remembered(runs=Runs(started=1)),
+        seen(engine("failed")),
+        "Starting",
+        ("Run", "Stopping"),
+        says=lambda d: d.memory.runs.retries == 1,
+    ),
+    Row(
+        "batch: no more tries",
+        wanted(batch=True, retries=1),
+        remembered(runs=Runs(started=1, retries=1)),
+        seen(engine("failed")),
+        "Failed",
+        says=lambda d: d.memory.runs.finished_at,
+    ),
+    Row(
+        "batch: it stays finished",
+        wanted(batch=True),
+        remembered(runs=Runs(started=1, finished_at=LONG_AGO)),
+        seen(engine("finished")),
+        "Finished",
+    ),
+    Row(
+        "batch: its time is over",
+        wanted(batch=True, ttl_seconds=60),
+        remembered(runs=Runs(started=1, finished_at=LONG_AGO)),
+        seen(engine("finished")),
+        "Finished",
+        None,
+        (DeleteSelf,),
+    ),
+    Row(
+        "batch: a run is due",
+        wanted(batch=True, due_run=JUST_NOW),
+        remembered(runs=Runs(started=1, finished_at=LONG_AGO, last_schedule_time=LONG_AGO)),
+        seen(engine("finished")),
+        "Starting",
+        ("Run", "Deploying"),
+        says=lambda d: d.memory.runs.started == 2 and d.memory.origin == "",
+    ),
+    Row(
+        "batch: a run is due, the last one runs on",
+        wanted(batch=True, due_run=JUST_NOW),
+        remembered(runs=Runs(started=1, last_schedule_time=LONG_AGO)),
+        seen(engine()),
+        "Running",
+    ),
+    Row(
+        "batch: a run is due, the last one is replaced",
+        wanted(batch=True, due_run=JUST_NOW, replace_runs=True),
+        remembered(runs=Runs(started=1, last_schedule_time=LONG_AGO)),
+        seen(engine()),
+        "Starting",
+        ("Run", "Stopping"),
+    ),
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_the_next_step(row: Row) -> None:
+    check(row)
