@@ -34,6 +34,13 @@ class Janitor:
         times += [at + rng.randrange(_DURING_SAVEPOINTS_US) for at in savepoints_us if rng.random() < 0.7]
         for at in sorted(times):
             self._after(at, self._look)
+        self._tell_others, cluster.watcher.on_phase = cluster.watcher.on_phase, self._on_phase
+
+    def _on_phase(self, phase: str) -> None:
+        """All tables of a savepoint are there, and its manifest is not: the worst of all moments."""
+        self._tell_others(phase)
+        if phase == "tables" and self._random.random() < 0.5:
+            self._look()
 
     def _after(self, delay_us: int, action: Action) -> None:
         self._world.after(delay_us, "", action, order=self._random)
