@@ -5,7 +5,8 @@ are handed over become a part when their state is there; until then rows and wat
 order, while all other parts work on. Event time behind the operator is that of the part that is least far, so what
 a part that arrives late still gives out is not late for anybody.
 
-Owns: which groups are where, and what waits for those that are not there. Does not own: how state comes (`taskmanager`).
+Owns: which groups are where, and what waits for those that are not there. Does not own: how state comes
+(`taskmanager.moving`).
 Invariants: each group of the subtask is in exactly one part; a part that arrives is told what was held for it before
 anything newer; no snapshot is taken while a part is on its way.
 """

@@ -37,8 +37,6 @@ from penstock.taskmanager.task import RunningTask
 if TYPE_CHECKING:
     from penstock.taskmanager.slot import Slot
 
-RESCALE_FAILED = "C031"
-
 
 @dataclass(frozen=True, slots=True)
 class Switch:
@@ -158,9 +156,17 @@ class Moving:
         """It has passed the task, and its state is frozen."""
         now, slot, subtask = self._now, self._slot, task.subtask
         if now is None or subtask not in now.to_pass:
-            raise _failed(f"a rescale came to {subtask} that was not announced")
+            raise PenstockError(
+                "C032",
+                f"a rescale came to {subtask} that was not announced",
+                fix="nothing to do: the job goes on from its last checkpoint, at the size that it had",
+            )
         if task.ending:
-            raise _failed(f"{subtask} had come to the end of its input when the rescale came")
+            raise PenstockError(
+                "C031",
+                f"{subtask} had come to the end of its input when the rescale came",
+                fix="nothing to do: the job goes on from its last checkpoint, at the size that it had",
+            )
         now.checkpoint = barrier.checkpoint
         before, after = slot.descriptions[subtask], now.tasks.get(subtask)
         changed = subtask.vertex in now.reshape.after
@@ -350,9 +356,3 @@ def _is_source(task: tasks.Task) -> bool:
 def _restarted(task: tasks.Task, reshape: tasks.Reshape) -> set[ChannelId]:
     """Inputs from vertices whose subtasks change: what they have said of event time counts no longer."""
     return {channel.channel for channel in task.inputs if channel.sender.vertex in reshape.after}
-
-
-def _failed(what: str) -> PenstockError:
-    return PenstockError(
-        RESCALE_FAILED, what, fix="nothing to do: the job goes on from its last checkpoint, at the size that it had"
-    )

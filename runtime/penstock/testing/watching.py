@@ -49,6 +49,7 @@ EXPECTED_FAILURES = {
     "C020": "the store did not answer a restore",
     "C021": "the store lost an answer",
     "C022": "a commit failed",
+    "C031": "a rescale met the end of the input",
     "P009": "a slot process died",
 }
 """Failures that injected faults may cause. Any other one is a bug: C010 (a gap in a channel) above all, since the
