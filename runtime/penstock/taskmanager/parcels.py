@@ -123,7 +123,7 @@ def parcels(
     own = [section for uid, section in sections if uid == leaving.uid]
     if any(isinstance(section, FilesSection) for section in own):
         return None
-    return [_parcel(leaving, number, subtask, receiver, groups, own) for receiver, groups in leaving.ranges]
+    return [parcel_of(leaving, number, subtask, receiver, groups, own) for receiver, groups in leaving.ranges]
 
 
 def parcels_in_store(leaving: Leaving, number: int, handle: StateHandle) -> list[Parcel]:
@@ -148,7 +148,7 @@ def parcels_in_store(leaving: Leaving, number: int, handle: StateHandle) -> list
     ]
 
 
-def _parcel(
+def parcel_of(
     leaving: Leaving,
     number: int,
     subtask: SubtaskId,
@@ -156,6 +156,7 @@ def _parcel(
     groups: range,
     own: Sequence[AnySection],
 ) -> Parcel:
+    """The tables of some groups, and where in the store those are that were written before."""
     tables: list[tuple[Uid, Section]] = []
     stored: list[tuple[int, SectionHandle]] = []
     for section in own:
