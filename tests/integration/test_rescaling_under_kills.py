@@ -1,4 +1,4 @@
-"""Processes that die while key groups are on their way: the job has one size or the other, and every row counts once."""
+"""Processes that die while key groups are on their way: the job has one size or the other, every row counts once."""
 
 import contextlib
 import os
