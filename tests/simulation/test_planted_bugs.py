@@ -32,6 +32,7 @@ KNOWN_SEEDS = {
     "savepoint-without-timers": 0,
     "old-leaders-manifest": 11,
     "own-412-is-failure": 1,
+    "gc-ignores-a-savepoint-in-progress": 19,
 }
 """Seeds that found each bug once. When the engine changes, another one near the beginning may have to do it."""
 

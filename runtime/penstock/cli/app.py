@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import commands, graphs, processes, rescaling, running, savepoints
+from penstock.cli import commands, garbage, graphs, processes, rescaling, running, savepoints
 from penstock.model.errors import PenstockError
 
 EXIT_FAILED = 1
@@ -33,6 +33,7 @@ app.command("stop", rich_help_panel="Jobs")(commands.stop)
 app.command("cancel", rich_help_panel="Jobs")(commands.cancel)
 app.add_typer(savepoints.savepoints_app, name="savepoints", rich_help_panel="Savepoints")
 app.add_typer(savepoints.state_app, name="state", rich_help_panel="Savepoints")
+app.command("gc", rich_help_panel="Savepoints")(garbage.gc)
 app.command("jobmanager", rich_help_panel="Processes")(processes.jobmanager)
 app.command("taskmanager", rich_help_panel="Processes")(processes.taskmanager)
 
