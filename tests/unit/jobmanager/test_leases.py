@@ -24,15 +24,8 @@ def claim(epoch: int, holder: str) -> Claim:
     return msgspec.structs.replace(made, machine="elsewhere")
 
 
-def election(
-    store: ObjectStore, holder: str, settings: LeaseSettings = QUICK, *, machine: str = "elsewhere"
-) -> Election:
-    return Election(
-        StoreLease(store),
-        lambda epoch: claim(epoch, holder, machine="elsewhere"),
-        settings=settings,
-        clock=SystemClock(),
-    )
+def election(store: ObjectStore, holder: str, settings: LeaseSettings = QUICK) -> Election:
+    return Election(StoreLease(store), lambda epoch: claim(epoch, holder), settings=settings, clock=SystemClock())
 
 
 @pytest.fixture(params=["memory", "local"])
@@ -115,7 +108,7 @@ async def test_a_claim_that_arrives_late_is_found_to_be_ours() -> None:
     store = LosingAnswers()
     store.delay = True
     winning = asyncio.ensure_future(election(store, "a").win())
-    await asyncio.wait_for(asyncio.to_thread(store.asked.wait), 20)
+    await asyncio.wait_for(asyncio.to_thread(store.asked.wait, 10), 20)
     store.arrive()
     won = await asyncio.wait_for(winning, 20)
     assert (won.epoch, won.holder) == (1, "a")
