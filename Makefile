@@ -9,7 +9,7 @@ EPISODES ?= 30
 # One more than there are cores: some tests wait for processes most of the time.
 JOBS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
-.PHONY: help setup demo test torture sim check fmt crds bench test-services test-spark images e2e clean
+.PHONY: help setup demo test torture sim check fmt crds bench test-services test-spark images e2e bench-controller clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## ?/\t/' | expand -t 18
@@ -71,6 +71,9 @@ images:          ## container images, by docker, podman or buildah, [TAG=x] [PRE
 
 e2e: $(VENV)/.dev ## tests on a real Kubernetes: $KUBECONFIG, or kind, or one of its own, [ONLY="words"] [KEEP=1]
 	@$(BIN)/pytest e2e -m e2e $(if $(ONLY),-k "$(ONLY)") $(if $(KEEP),--keep)
+
+bench-controller: $(VENV)/.dev ## the controller with FLOWJOBS=200 of them, on a real Kubernetes with pretended pods, [KEEP=1]
+	@$(BIN)/python e2e/many_jobs.py --jobs $(or $(FLOWJOBS),200) $(if $(KEEP),--keep)
 
 clean:           ## remove the virtual environment and caches
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info runtime/*.egg-info

@@ -79,7 +79,7 @@ class FlowJobs:
         except TimeoutError as error:
             raise AssertionError(f"{error}\n{self.kubectl('describe', 'flowjob', name)}") from error
 
-    def take_savepoint(self, name: str, job: str, location: str, **spec: Any) -> Object:
+    def take_savepoint(self, name: str, job: str, location: str, *, seconds: float = 120, **spec: Any) -> Object:
         """By a FlowSavepoint; its status when it is complete."""
         self.kubectl.apply(
             {
@@ -95,7 +95,7 @@ class FlowJobs:
             assert status.get("phase") != "Failed", status
             return status if status.get("phase") == "Completed" else None
 
-        return wait_until(f"savepoint {name} is complete", completed, seconds=120)
+        return wait_until(f"savepoint {name} is complete", completed, seconds=seconds)
 
     def pids(self, job: str) -> dict[str, str]:
         """Pod -> its uid and the start of its container: both stay while it is left alone."""

@@ -8,8 +8,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from harness import helm
 from harness.clusters import TREE
@@ -60,20 +62,42 @@ def operator(kubectl: Kubectl, images: Images, log: Path, *, replicas: int = 2) 
 @contextlib.contextmanager
 def local_operator(kubectl: Kubectl, log: Path, *words: str) -> Iterator["subprocess.Popen[bytes]"]:
     """A process; killed when the block ends, as it may be at any time."""
-    command = [
-        sys.executable,
-        "-m",
-        "penstock_operator",
-        "run",
-        f"--namespace={kubectl.namespace}",
-        "--port=0",
-        *words,
-    ]
+    with log.open("ab") as file, _started(kubectl, file, ["-m", "penstock_operator"], words) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def mortal_operator(kubectl: Kubectl, log: Path, cuts: Path) -> Iterator[None]:
+    """One that is killed after each change that it makes, and started again, while the block lasts."""
+    over = threading.Event()
+    ends: list[int] = []
+
+    def keep_starting() -> None:
+        while not over.is_set():
+            program = [str(Path(__file__).with_name("mortal_operator.py")), str(cuts)]
+            with log.open("ab") as file, _started(kubectl, file, program, ["--no-leader-election"]) as process:
+                while process.poll() is None and not over.wait(0.05):
+                    pass
+                if process.returncode is not None:
+                    ends.append(process.returncode)
+
+    keeper = threading.Thread(target=keep_starting)
+    keeper.start()
+    try:
+        yield
+    finally:
+        over.set()
+        keeper.join(60)
+    assert set(ends) <= {-signal.SIGKILL}, f"it also ended by itself: {ends}; see {log}"
+
+
+@contextlib.contextmanager
+def _started(
+    kubectl: Kubectl, log: BinaryIO, program: Sequence[str], words: Sequence[str]
+) -> Iterator["subprocess.Popen[bytes]"]:
+    command = [sys.executable, *program, "run", f"--namespace={kubectl.namespace}", "--port=0", *words]
     environment = {**kubectl.environment, "POD_NAMESPACE": kubectl.namespace}
-    with (
-        log.open("ab") as file,
-        subprocess.Popen([*command, *words], env=environment, stdout=file, stderr=file) as process,
-    ):
+    with subprocess.Popen(command, env=environment, stdout=log, stderr=log) as process:
         try:
             yield process
         finally:

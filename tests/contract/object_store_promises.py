@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from penstock.storage import ObjectInfo, ObjectStore, UploadStore, check_conditional_writes, open_store, open_uploads
+from penstock.model.clocks import SystemClock
+from penstock.storage import ObjectStore, UploadStore, check_conditional_writes, open_store, open_uploads
 
 MakeStore = Callable[[Path], ObjectStore]
 
@@ -22,6 +23,7 @@ NAMES = st.sampled_from(["1.json", "2.json", "10.json", "é.json"])
 PATHS = st.builds(str.__add__, FOLDERS, NAMES)
 PREFIXES = st.one_of(FOLDERS, PATHS, st.sampled_from(["a", "a/b", "1"]))
 DATA = st.binary(max_size=20)
+CLOCKS_AGREE_US = 60_000_000
 
 
 class StoreAgainstDict(RuleBasedStateMachine):
@@ -59,12 +61,16 @@ class StoreAgainstDict(RuleBasedStateMachine):
 
     @rule(prefix=PREFIXES)
     def list_prefix(self, prefix: str) -> None:
-        expected = [ObjectInfo(path, len(data)) for path, data in self.model.items() if path.startswith(prefix)]
-        assert list(self.store.list(prefix)) == sorted(expected)
+        expected = [(path, len(data)) for path, data in self.model.items() if path.startswith(prefix)]
+        assert sizes(self.store, prefix) == sorted(expected)
 
     @invariant()
     def everything_is_listed(self) -> None:
         assert {info.path for info in self.store.list("")} == self.model.keys()
+
+
+def sizes(store: ObjectStore, prefix: str) -> list[tuple[str, int]]:
+    return [(info.path, info.size) for info in store.list(prefix)]
 
 
 def race(store: ObjectStore, path: str, *, writers: int) -> list[int]:
@@ -127,9 +133,15 @@ class Promises:
         for path in ("b/2", "a-b", "a/b", "b/10", "a/b2"):
             store.put(path, path.encode())
         assert [info.path for info in store.list("")] == ["a-b", "a/b", "a/b2", "b/10", "b/2"]
-        assert list(store.list("a/b")) == [ObjectInfo("a/b", 3), ObjectInfo("a/b2", 4)]
-        assert list(store.list("b/1")) == [ObjectInfo("b/10", 4)]
+        assert sizes(store, "a/b") == [("a/b", 3), ("a/b2", 4)]
+        assert sizes(store, "b/1") == [("b/10", 4)]
         assert list(store.list("c/")) == []
+
+    def test_a_listing_says_when_an_object_was_written(self, store: ObjectStore) -> None:
+        now_us = SystemClock().now_us()
+        store.put("x", b"1")
+        [info] = store.list("")
+        assert abs(info.modified_us - now_us) < CLOCKS_AGREE_US
 
     @pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../b", "a//b", "a/", "./a", "a\0b", "a\\..\\b"])
     def test_paths_that_lead_elsewhere_are_refused(self, store: ObjectStore, path: str) -> None:
@@ -164,7 +176,7 @@ class Promises:
         assert store.get_range("large", 50_000_000, 1000) == data[50_000_000:50_001_000]
         store.put("large", data[:-1])
         assert store.get("large") == data[:-1]
-        assert list(store.list("")) == [ObjectInfo("large", len(data) - 1)]
+        assert sizes(store, "") == [("large", len(data) - 1)]
 
     def test_a_listing_of_many_objects_has_each_of_them(self, store: ObjectStore) -> None:
         paths = sorted(f"many/{number % 7}/{number:04d}" for number in range(1100))

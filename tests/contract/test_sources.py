@@ -22,8 +22,10 @@ from penstock import connectors
 from penstock.connectors import Endpoint
 from penstock.connectors.base import Source, SourceContext, Split
 from penstock.model.clocks import SystemClock
+from penstock.model.errors import RecordError
 from penstock.model.settings import SourceSettings
 from penstock.model.specs import Connector
+from penstock.storage import open_store
 
 ROWS = pl.DataFrame(
     {
@@ -70,19 +72,61 @@ def generated(_: Path) -> Endpoint:
     return connectors.generate(columns, rows=1000, seed=3, splits=3)
 
 
+def in_a_bucket(
+    make: Callable[..., Endpoint], name: str, write: Callable[[Path], object], path: str = ""
+) -> MakeEndpoint:
+    """A file beside others that are none of it, in a bucket."""
+
+    def endpoint(folder: Path) -> Endpoint:
+        bucket = f"memory://sources-{folder.as_posix().replace('/', '-')}"
+        write(folder / name)
+        store = open_store(bucket)
+        store.put(f"in/a/{name}", (folder / name).read_bytes())
+        store.put("in/_penstock/staging/note.json", b"{}")
+        store.put("in2/other.parquet", b"not to be read")
+        return make(f"{bucket}/{path or 'in'}")
+
+    return endpoint
+
+
+def csv_with_schema(path: str) -> Endpoint:
+    return connectors.csv(path, schema=ROWS.schema, splittable=True)
+
+
+def json_with_schema(path: str) -> Endpoint:
+    return connectors.json_lines(path, schema=ROWS.schema)
+
+
+IN_BUCKETS = {
+    "parquet in a bucket": in_a_bucket(
+        connectors.parquet, "a.parquet", lambda file: ROWS.write_parquet(file, row_group_size=70)
+    ),
+    "one parquet object": in_a_bucket(
+        connectors.parquet, "a.parquet", lambda file: ROWS.write_parquet(file, row_group_size=300), "in/a/a.parquet"
+    ),
+    "csv in a bucket": in_a_bucket(
+        csv_with_schema, "a.csv", lambda file: ROWS.write_csv(file, datetime_format="%FT%T"), "in/**/*.csv"
+    ),
+    "json lines in a bucket": in_a_bucket(json_with_schema, "a.jsonl", ROWS.write_ndjson, "in/*/[a-c].jsonl"),
+    "compressed json lines in a bucket": in_a_bucket(
+        json_with_schema, "a.jsonl.gz", lambda file: file.write_bytes(gzip.compress(ROWS.write_ndjson().encode()))
+    ),
+}
+
 SOURCES: dict[str, MakeEndpoint] = {
     "parquet": parquet_files,
     "csv": csv_files,
     "json lines": json_files,
     "compressed json lines": compressed_json_files,
     "compressed csv": compressed_csv_files,
+    **IN_BUCKETS,
     "items": lambda _: connectors.items(ROWS),
     "items in small batches": lambda _: connectors.items(ROWS, batch_rows=7),
     "generate": generated,
     "nexmark bids": lambda _: connectors.nexmark(events=700, splits=3),
     "nexmark, all kinds": lambda _: connectors.nexmark(events=700, splits=2, kind="all"),
 }
-SAME_ROWS = ("parquet", "csv", "json lines", "compressed json lines", "compressed csv", "items")
+SAME_ROWS = ("parquet", "csv", "json lines", "compressed json lines", "compressed csv", "items", *IN_BUCKETS)
 
 
 @pytest.fixture(params=SOURCES, ids=str)
@@ -259,3 +303,29 @@ def test_splits_of_parquet_cover_the_file_exactly(rows: int, group_rows: int, sp
             frame for split in source.splits() for frame in read_split(source, split, batch_rows, reopen_every=3)
         ]
         assert_frame_equal(pl.concat([frame.clear(), *frames]), frame)
+
+
+def test_a_watched_folder_of_a_bucket_gives_each_new_object_to_one_subtask(tmp_path: Path) -> None:
+    bucket = f"memory://watched-{tmp_path.as_posix().replace('/', '-')}"
+    source = open_source(connectors.json_lines(f"{bucket}/in", schema=ROWS.schema, watch=True))
+    subtasks = [msgspec.structs.replace(context(), subtask_index=index, parallelism=2) for index in range(2)]
+    assert source.discovers
+    assert [list(source.discover(frozenset(), each)) for each in subtasks] == [[], []]
+    names = [f"in/{number}.jsonl" for number in range(20)]
+    for name in names:
+        open_store(bucket).put(name, ROWS.head(1).write_ndjson().encode())
+    found = [source.discover(frozenset(), each) for each in subtasks]
+    assert sorted(split.origin for splits in found for split in splits) == sorted(f"{bucket}/{name}" for name in names)
+    assert all(found)
+    seen = frozenset(split.origin for split in found[0])
+    assert list(source.discover(seen, subtasks[0])) == []
+    assert_frame_equal(pl.concat(read_split(source, found[0][0], 10)), ROWS.head(1))
+
+
+def test_an_object_that_is_gone_is_named(tmp_path: Path) -> None:
+    endpoint = IN_BUCKETS["parquet in a bucket"](tmp_path)
+    source = open_source(endpoint)
+    [split] = source.splits()
+    open_store(split.options["path"].rpartition("/in/")[0]).delete("in/a/a.parquet")
+    with pytest.raises(RecordError, match=r"R010.*in/a/a.parquet: there is no such object"):
+        source.open(split, None, context())

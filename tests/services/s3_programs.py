@@ -30,6 +30,12 @@ def per_bidder(flow: ps.Flow) -> None:
     ).write(ps.parquet(os.environ["OUT"]), uid="result")
 
 
+def copied(flow: ps.Flow) -> None:
+    """Rows of a folder that is watched, $IN, into folders by day, $OUT."""
+    source = ps.json_lines(os.environ["IN"], schema={"n": int, "day": str}, watch=True)
+    flow.read(source, uid="rows").rebalance().write(ps.parquet(os.environ["OUT"], partition_by="day"), uid="out")
+
+
 def expected_per_bidder() -> pl.DataFrame:
     site = Nexmark(SEED, START_MS, EVENTS_PER_SECOND)
     bids = site.frame("bids", ["auction", "bidder", "price", "ts"], event_number("bids", np.arange(BIDS)))

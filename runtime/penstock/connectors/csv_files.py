@@ -12,6 +12,7 @@ import polars as pl
 
 from penstock.connectors import base, text_files
 from penstock.connectors.files import selected
+from penstock.connectors.places import Place, place_of
 from penstock.model.errors import RecordError
 from penstock.model.schemas import type_to_text
 
@@ -31,7 +32,7 @@ class CsvFormat:
         """From the first rows; a column that is empty there is text."""
         try:
             rows = pl.read_csv(
-                text_files.first_rows(path, row_ends),
+                text_files.first_rows(path, row_ends, place_of(options["path"])),
                 has_header=not options.get("no_header"),
                 separator=options.get("separator", ","),
                 infer_schema_length=None,
@@ -52,14 +53,14 @@ class CsvFormat:
         context: base.SourceContext,
     ) -> base.SplitReader:
         """Position: byte offset of the next row."""
-        separator = options.get("separator", ",")
+        separator, place = options.get("separator", ","), place_of(options["path"])
         header_bytes, names = 0, list(schema)
         if not options.get("no_header"):
-            header_bytes, names = _read_header(split.options["path"], separator)
+            header_bytes, names = _read_header(split.options["path"], separator, place)
             _check_header(split.options["path"], names, schema, context.place)
         parser = CsvParser(names, selected(schema, context.columns), separator)
         ends = text_files.line_ends if options.get("splittable") else row_ends
-        return text_files.TextReader(split, position, context, parser, ends, header_bytes)
+        return text_files.TextReader(split, position, context, parser, ends, place, header_bytes)
 
 
 class CsvParser:
@@ -107,9 +108,9 @@ def row_ends(block: bytes) -> text_files.Offsets:
     return np.compress(outside, ends)
 
 
-def _read_header(path: str, separator: str) -> tuple[int, list[str]]:
+def _read_header(path: str, separator: str, place: Place) -> tuple[int, list[str]]:
     """Length of the first row, and the names in it."""
-    start = text_files.first_rows(path, row_ends)
+    start = text_files.first_rows(path, row_ends, place)
     ends = row_ends(start)
     length = int(ends[0]) if len(ends) else len(start)
     if not start[:length].strip():

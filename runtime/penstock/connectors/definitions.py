@@ -20,7 +20,7 @@ from penstock.connectors import files, item_list, socket_source
 from penstock.connectors.columns import instant_us
 from penstock.connectors.declared import declared_schema
 from penstock.connectors.file_formats import OUTPUT_FORMATS
-from penstock.connectors.file_sink import ROLL_BYTES
+from penstock.connectors.gathering import ROLL_BYTES
 from penstock.connectors.generated import AnyColumn
 from penstock.connectors.nexmark import SCHEMAS as NEXMARK_SCHEMAS
 from penstock.connectors.registry import FILE_FORMATS
@@ -29,6 +29,7 @@ from penstock.model.durations import parse_duration
 from penstock.model.errors import UserError
 from penstock.model.settings import SourceSettings
 from penstock.model.specs import Connector
+from penstock.storage import open_store
 
 Compression = Literal["zstd", "lz4", "snappy", "gzip", "uncompressed"]
 
@@ -128,6 +129,8 @@ def parquet(
 ) -> Endpoint:
     """Parquet files: a file, a directory with all below it, or a glob; for writing, a directory.
 
+    On disks that all processes share, or in a bucket: `s3://bucket/folder?endpoint=https://host:9000`.
+
     Reading: `schema`, if it is not that of the first file; `watch`, to wait for new files for ever.
     Writing: `partition_by`, columns that become folders; `compression` (default zstd); `roll_bytes`, how much
     is gathered in memory before a file is written.
@@ -193,7 +196,7 @@ def _files(
     """Options that are not given are falsy, and left out."""
     given_reading = {name: value for name, value in reading.items() if value}
     given_writing = {name: value for name, value in writing.items() if value}
-    where, shared = _local_path(path), both or {}
+    where, shared = _path(path), both or {}
     schema = given_reading.pop("schema", None)
     source = SourceDefinition(
         Connector(kind=kind, options={"path": where, **shared, **given_reading}),
@@ -219,12 +222,26 @@ def _files(
     )
 
 
+def _path(path: str | os.PathLike[str]) -> str:
+    """A path of this machine, or the address of a folder in a store."""
+    text = os.fspath(path)
+    scheme, separator, _ = text.partition("://")
+    if not separator or scheme == "file":
+        return _local_path(path)
+    open_store(text)  # for what it says of an address that cannot be right; nothing is asked of the store
+    return text
+
+
 def _local_path(path: str | os.PathLike[str]) -> str:
     """Absolute, since tasks run in other directories."""
     text = os.fspath(path)
     scheme, separator, _ = text.partition("://")
     if separator and scheme != "file":
-        raise UserError("P017", f"no files at {scheme}:// yet: {text}", fix="use a plain path or file:///a/path")
+        raise UserError(
+            "P017",
+            f"not a directory of this machine: {text}",
+            fix="use a plain path, or ps.parquet(...) to write there",
+        )
     plain = unquote(text.removeprefix("file://")) if separator else text
     return os.path.abspath(Path(plain).expanduser())  # noqa: PTH100 - resolve() would follow links
 

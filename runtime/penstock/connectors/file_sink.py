@@ -20,13 +20,12 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import polars as pl
 
 from penstock.connectors import base
 from penstock.connectors.file_formats import OutputFormat
-from penstock.connectors.files import stable_hash
+from penstock.connectors.gathering import ROLL_BYTES, GatheredRows, file_name, part_prefix, partitions
 from penstock.model.errors import FatalJobError, UserError
 from penstock.model.ids import CheckpointId
 from penstock.model.specs import Connector
@@ -34,11 +33,6 @@ from penstock.storage import flush_folder, make_folders
 
 STAGING = Path("_penstock") / "staging"
 STAGED_SUFFIX = ".staged"
-ROLL_BYTES = 128 * 1024 * 1024
-"""A file is written when this much has been gathered; as Parquet it is a third or less on disk."""
-
-NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""The folder of rows whose partition column is null; Hive's word, which Spark, DuckDB and Polars know."""
 
 
 class StagedFile(NamedTuple):
@@ -60,25 +54,19 @@ class FileSink:
         self._out = Path(options["directory"])
         self._output, self._options, self._context = output, options, context
         self._partition_by: list[str] = options.get("partition_by") or []
-        self._roll_bytes: int = options.get("roll_bytes", ROLL_BYTES)
-        self._staging = self._out / STAGING / _file_name(context.job) / _file_name(context.uid)
-        self._rows: list[pl.DataFrame] = []
-        self._bytes = 0
+        self._staging = self._out / STAGING / file_name(context.job) / file_name(context.uid)
+        self._gathered = GatheredRows(options.get("roll_bytes", ROLL_BYTES))
         self._staged: list[StagedFile] = []
         self._numbers = itertools.count()
 
     def write(self, frame: pl.DataFrame) -> None:
         """Keep rows; write a staged file when there are enough."""
-        self._rows.append(frame)
-        self._bytes += size_of(frame)
-        if self._bytes >= self._roll_bytes:
-            self._staged += self._stage_rows(self._rows)
-            self._rows, self._bytes = [], 0
+        if self._gathered.add(frame):
+            self._staged += self._stage_rows(self._gathered.take())
 
     def prepare(self, checkpoint: CheckpointId) -> base.Stage | None:
         """What is staged already, and the rows that are yet to be."""
-        rows, staged = self._rows, self._staged
-        self._rows, self._bytes, self._staged = [], 0, []
+        rows, staged, self._staged = self._gathered.take(), self._staged, []
         return partial(self._stage, checkpoint, rows, staged) if rows or staged else None
 
     def commit(self, committables: list[dict[str, Any]]) -> None:
@@ -105,7 +93,7 @@ class FileSink:
 
     def close(self) -> None:
         """Staged rows are abandoned: the next attempt removes them."""
-        self._rows, self._bytes = [], 0
+        self._gathered.take()
 
     def _stage(
         self, checkpoint: CheckpointId, rows: list[pl.DataFrame], staged: list[StagedFile]
@@ -128,7 +116,7 @@ class FileSink:
         rows = gathered[0] if len(gathered) == 1 else pl.concat(gathered)
         make_folders(self._staging)
         staged = []
-        for folder, part in self._partitions(rows):
+        for folder, part in partitions(rows, self._partition_by):
             name = f"{self._context.subtask.index}-{self._context.attempt}-{next(self._numbers)}{STAGED_SUFFIX}"
             with (self._staging / name).open("wb") as file:
                 self._output.write(part, file, self._options)
@@ -137,23 +125,8 @@ class FileSink:
             staged.append(StagedFile(name, folder))
         return staged
 
-    def _partitions(self, rows: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-        """Folder and rows; the columns stay in the files, so that each file is complete by itself."""
-        if not self._partition_by:
-            yield "", rows
-            return
-        for values, part in rows.partition_by(self._partition_by, as_dict=True).items():
-            pairs = zip(self._partition_by, values, strict=True)
-            yield "".join(f"{name}={_partition_value(value)}/" for name, value in pairs), part
-
     def _part_name(self, checkpoint: CheckpointId, number: int) -> str:
-        context = self._context
-        # The job is part of the name: a program that is run again must not replace what it wrote before.
-        job = f"{stable_hash(context.job):016x}"[:8]
-        return (
-            f"part-{job}-{_file_name(context.uid)}-{context.subtask.index}-{context.attempt}"
-            f"-{checkpoint}-{number}{self._output.suffix}"
-        )
+        return f"{part_prefix(self._context)}-{checkpoint}-{number}{self._output.suffix}"
 
     def _abandoned(self) -> Iterator[str]:
         with contextlib.suppress(FileNotFoundError):
@@ -169,28 +142,6 @@ def _require_writable(out: Path) -> None:
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         why = f"{nearest} is not a directory" if not nearest.is_dir() else f"no permission to write to {nearest}"
         raise UserError("S011", f"cannot write to {out}: {why}", fix="allow writing there, or write somewhere else")
-
-
-def size_of(frame: pl.DataFrame) -> int:
-    """Bytes of the rows themselves. `estimated_size` of a slice counts the text of the whole frame it is cut from."""
-    total = 0
-    for column in frame.get_columns():
-        if column.dtype == pl.String:
-            total += int(column.str.len_bytes().sum()) + 8 * frame.height
-        elif column.dtype == pl.Binary:
-            total += int(column.bin.size().sum()) + 8 * frame.height
-        else:
-            total += int(column.estimated_size())
-    return total
-
-
-def _file_name(text: str) -> str:
-    """Any text as one part of a path."""
-    return quote(text, safe=" ") or "_"
-
-
-def _partition_value(value: Any) -> str:
-    return NULL_PARTITION if value is None else quote(str(value), safe=" :")
 
 
 def _lost(staged: Path, target: Path) -> FatalJobError:

@@ -4,27 +4,22 @@ A split is a range of bytes of one file. What begins in the range (a row group, 
 splits cover a file exactly, whatever lies on a border. A file is cut once: a job that goes on from a checkpoint with
 another `split_bytes` keeps the splits of the files it knows. A bounded source reads the files that were there when
 the program was built; a watched directory is listed again and again by every subtask, and a new file is taken
-by the one whose number the hash of its path gives. A watched file must appear whole (by rename): what is
-appended later is not read.
+by the one whose number the hash of its path gives. A watched file must appear whole (by rename, or as an object of a
+bucket): what is appended later is not read.
 """
 
-import glob
 import hashlib
-import stat
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 import polars as pl
 
 from penstock.connectors import base
+from penstock.connectors.places import place_of
 from penstock.model import schemas
 from penstock.model.errors import RecordError, UserError
 from penstock.model.settings import SourceSettings
 from penstock.model.specs import Connector, Field
-
-_HIDDEN = ("_", ".")
-"""First letters of names that writers use for what is not data: staging, markers, checksums."""
 
 
 class FileFormat(Protocol):
@@ -79,7 +74,7 @@ class FileSource:
             return ()
         mine = [
             (path, size)
-            for path, size in list_files(self._options["path"], self._format.suffixes)
+            for path, size in place_of(self._options["path"]).list(self._options["path"], self._format.suffixes)
             if path not in seen and stable_hash(path) % context.parallelism == context.subtask_index
         ]
         return tuple(self._cut(mine))
@@ -90,7 +85,7 @@ class FileSource:
         """A reader for a range of a file, which must not have shrunk."""
         path, size = split.options["path"], split.options["size"]
         try:
-            present = Path(path).stat().st_size
+            present = place_of(self._options["path"]).size(path)
         except OSError as error:
             raise RecordError(
                 "R010", f"cannot read {path}: {error.strerror}", where=context.place, fix="bring the file back"
@@ -123,7 +118,7 @@ def resolve(
 ) -> tuple[Connector, pl.Schema]:
     """List the files and find out their columns: everything that is decided when the program is built."""
     path = connector.options["path"]
-    files = list(list_files(path, file_format.suffixes))
+    files = list(place_of(path).list(path, file_format.suffixes))
     if not files and not (connector.options.get("watch") and schema is not None):
         raise UserError(
             "P015",
@@ -141,29 +136,6 @@ def resolve(
         "files": [] if connector.options.get("watch") else [list(entry) for entry in files],
     }
     return Connector(kind=connector.kind, options=options), schema
-
-
-def list_files(path: str, suffixes: tuple[str, ...]) -> Iterator[tuple[str, int]]:
-    """Path and size of the files below a directory, of a glob, or of the one file, in order of their paths."""
-    root = Path(path)
-    if root.is_file():
-        found = [root]
-    elif root.is_dir():
-        found = [file for file in root.rglob("*") if file.name.endswith(suffixes) and not _hidden(file, root)]
-    else:
-        found = [Path(name) for name in glob.glob(path, recursive=True)]  # noqa: PTH207 - absolute patterns too
-        found = [file for file in found if not file.name.startswith(_HIDDEN)]
-    for file in sorted(found):
-        try:
-            status = file.stat()
-        except FileNotFoundError:  # removed since it was listed
-            continue
-        if stat.S_ISREG(status.st_mode):
-            yield str(file), status.st_size
-
-
-def _hidden(file: Path, root: Path) -> bool:
-    return any(part.startswith(_HIDDEN) for part in file.relative_to(root).parts)
 
 
 def stable_hash(text: str) -> int:

@@ -7,6 +7,7 @@ import polars as pl
 
 from penstock.connectors import base, text_files
 from penstock.connectors.files import selected
+from penstock.connectors.places import place_of
 from penstock.model.errors import RecordError
 from penstock.model.schemas import type_to_text
 
@@ -27,7 +28,8 @@ class JsonFormat:
     def infer(self, path: str, options: dict[str, Any]) -> pl.Schema:
         """From the first rows; a column that is always null there is text."""
         try:
-            rows = pl.read_ndjson(text_files.first_rows(path, text_files.line_ends), infer_schema_length=None)
+            start = text_files.first_rows(path, text_files.line_ends, place_of(options["path"]))
+            rows = pl.read_ndjson(start, infer_schema_length=None)
         except text_files.UNREADABLE as error:
             raise RecordError(
                 "R001", f"cannot find the columns of {path}: {error}", fix="correct the file, or pass schema="
@@ -44,7 +46,7 @@ class JsonFormat:
     ) -> base.SplitReader:
         """Position: byte offset of the next line."""
         parser = JsonParser(selected(schema, context.columns))
-        return text_files.TextReader(split, position, context, parser, text_files.line_ends)
+        return text_files.TextReader(split, position, context, parser, text_files.line_ends, place_of(options["path"]))
 
 
 class JsonParser:

@@ -2,17 +2,22 @@
 
 Measured (10 M rows of four integers and a string, one thread): one Polars scan with a slice per run of row
 groups takes about half the CPU of pyarrow's `iter_batches`, as much as `pl.read_parquet` of the whole file.
-Rows are therefore decoded by runs of whole row groups and handed out as slices, which cost nothing.
+Rows are therefore decoded by runs of whole row groups and handed out as slices, which cost nothing. From a bucket
+pyarrow reads them, by our own requests: they are made again when they fail, as all others of a job are.
 """
 
-from typing import Any
+from bisect import bisect_right
+from itertools import accumulate
+from typing import Any, Protocol
 
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 from polars.exceptions import PolarsError
 
 from penstock.connectors import base
 from penstock.connectors.files import selected
+from penstock.connectors.places import Place, in_store, place_of
 from penstock.model.errors import RecordError
 from penstock.model.schemas import type_to_text
 
@@ -36,7 +41,8 @@ class ParquetFormat:
 
     def infer(self, path: str, options: dict[str, Any]) -> pl.Schema:
         """From the footer."""
-        return pl.Schema({name: _streamed(kind) for name, kind in _file_schema(path, "").items()})
+        found = _file_schema(path, "", place_of(options["path"]))
+        return pl.Schema({name: _streamed(kind) for name, kind in found.items()})
 
     def open(
         self,
@@ -47,7 +53,7 @@ class ParquetFormat:
         context: base.SourceContext,
     ) -> base.SplitReader:
         """Position: rows of the split before the run that is being read, and rows of that run that were taken."""
-        return ParquetReader(split, position, selected(schema, context.columns), context)
+        return ParquetReader(split, position, selected(schema, context.columns), context, place_of(options["path"]))
 
 
 class ParquetReader:
@@ -59,13 +65,12 @@ class ParquetReader:
         position: dict[str, Any] | None,
         schema: pl.Schema,
         context: base.SourceContext,
+        place: Place,
     ) -> None:
         path = split.options["path"]
-        _check_schema(path, schema, context.place)
-        self._first, self._borders, self._row_bytes = _row_groups(split)
-        self._scan = pl.scan_parquet(path, glob=False, hive_partitioning=False).select(
-            pl.col(name).cast(kind) for name, kind in schema.items()
-        )
+        _check_schema(path, schema, context.place, place)
+        self._first, self._borders, self._row_bytes = _row_groups(split, place)
+        self._rows: _Rows = _ObjectRows(path, schema, place) if in_store(path) else _FileRows(path, schema)
         self._wanted = [pl.Expr.deserialize(predicate) for predicate in context.predicates]
         position = position or {"rows": 0, "taken": 0}
         self._run = self._next = self._first + position["rows"]
@@ -115,7 +120,7 @@ class ParquetReader:
         if not following:
             return
         self._next = whole[-1] if whole else min(following[0], self._run + largest)
-        rows = self._scan.slice(self._run, self._next - self._run)
+        rows = self._rows.slice(self._run, self._next - self._run)
         try:
             self._decoded = rows.filter(self._wanted).collect() if self._wanted else rows.collect()
         except PolarsError:
@@ -126,10 +131,51 @@ class ParquetReader:
             self._decoded = rows.collect()
 
 
-def _row_groups(split: base.Split) -> tuple[int, list[int], int]:
+class _Rows(Protocol):
+    """The wanted columns of a file."""
+
+    def slice(self, start: int, count: int) -> pl.LazyFrame:
+        """Rows from `start` on."""
+        ...
+
+
+class _FileRows:
+    """On a disk."""
+
+    def __init__(self, path: str, schema: pl.Schema) -> None:
+        self._scan = pl.scan_parquet(path, glob=False, hive_partitioning=False).select(_casts(schema))
+
+    def slice(self, start: int, count: int) -> pl.LazyFrame:
+        return self._scan.slice(start, count)
+
+
+class _ObjectRows:
+    """In a bucket: only the row groups and columns that are needed are fetched, near ones together."""
+
+    def __init__(self, path: str, schema: pl.Schema, place: Place) -> None:
+        self._file = pq.ParquetFile(place.file(path), pre_buffer=True)
+        self._schema = schema
+        metadata = self._file.metadata
+        sizes = (metadata.row_group(index).num_rows for index in range(metadata.num_row_groups))
+        self._starts = list(accumulate(sizes, initial=0))
+
+    def slice(self, start: int, count: int) -> pl.LazyFrame:
+        first = bisect_right(self._starts, start) - 1
+        groups = [index for index in range(first, len(self._starts) - 1) if self._starts[index] < start + count]
+        table = self._file.read_row_groups(groups, columns=list(self._schema), use_threads=False)
+        frame = pl.from_arrow(table)
+        assert isinstance(frame, pl.DataFrame)
+        return frame.lazy().slice(start - self._starts[first], count).select(_casts(self._schema))
+
+
+def _casts(schema: pl.Schema) -> list[pl.Expr]:
+    return [pl.col(name).cast(kind) for name, kind in schema.items()]
+
+
+def _row_groups(split: base.Split, place: Place) -> tuple[int, list[int], int]:
     """First row of the split in its file, the row after each of its row groups, and bytes per row."""
     start, length = split.options["start"], split.options["length"]
-    metadata = pq.read_metadata(split.options["path"])
+    metadata = pq.read_metadata(place.file(split.options["path"]))
     first, row, total_bytes = 0, 0, 0
     borders: list[int] = []
     for index in range(metadata.num_row_groups):
@@ -148,27 +194,29 @@ def _first_byte(group: pq.RowGroupMetaData) -> int:
     return int(column.dictionary_page_offset or column.data_page_offset)
 
 
-def _file_schema(path: str, place: str) -> dict[str, pl.DataType]:
+def _file_schema(path: str, where: str, place: Place) -> dict[str, pl.DataType]:
     try:
+        if in_store(path):
+            return dict(pl.Schema(pq.read_schema(place.file(path))))
         return dict(pl.read_parquet_schema(path))
-    except (pl.exceptions.ComputeError, OSError) as error:
+    except (pl.exceptions.ComputeError, pa.ArrowInvalid, OSError) as error:
         raise RecordError(
             "R001",
             f"{path} is not a Parquet file: {error}",
-            where=place or None,
+            where=where or None,
             fix="remove it, or read another path",
         ) from error
 
 
-def _check_schema(path: str, expected: pl.Schema, place: str) -> None:
-    found = _file_schema(path, place)
+def _check_schema(path: str, expected: pl.Schema, where: str, place: Place) -> None:
+    found = _file_schema(path, where, place)
     for name, kind in expected.items():
         if name not in found or _streamed(found[name]) != kind:
             seen = type_to_text(_streamed(found[name])) if name in found else "missing"
             raise RecordError(
                 "R003",
                 f"field {name}: {type_to_text(kind)} -> {seen} at {path}",
-                where=place,
+                where=where,
                 fix="give all files the same columns, or leave this one out of the path",
             )
 

@@ -5,15 +5,17 @@ from collections.abc import Callable
 
 from penstock.connectors import base
 from penstock.connectors.csv_files import CsvFormat
-from penstock.connectors.file_formats import OUTPUT_FORMATS
+from penstock.connectors.file_formats import OUTPUT_FORMATS, OutputFormat
 from penstock.connectors.file_sink import FileSink
 from penstock.connectors.files import FileFormat, FileSource
 from penstock.connectors.generated import GeneratedSource
 from penstock.connectors.item_list import ItemSource
 from penstock.connectors.json_files import JsonFormat
 from penstock.connectors.nexmark import NexmarkSource
+from penstock.connectors.object_sink import ObjectSink
 from penstock.connectors.other_sinks import DiscardSink, PrintSink
 from penstock.connectors.parquet_files import ParquetFormat
+from penstock.connectors.places import in_store
 from penstock.connectors.socket_source import SocketSource
 from penstock.model.errors import UserError
 from penstock.model.specs import Connector, Schema
@@ -24,6 +26,13 @@ FILE_FORMATS: dict[str, FileFormat] = {
     "json-lines": JsonFormat(),
 }
 
+
+def _file_sink(output: OutputFormat, connector: Connector, context: base.SinkContext) -> base.Sink:
+    """By where the files go."""
+    make = ObjectSink if in_store(connector.options.get("directory", "")) else FileSink
+    return make(output, connector, context)
+
+
 _SOURCES: dict[str, Callable[[Connector], base.Source]] = {
     **{kind: functools.partial(FileSource, file_format) for kind, file_format in FILE_FORMATS.items()},
     "generate": GeneratedSource,
@@ -33,7 +42,7 @@ _SOURCES: dict[str, Callable[[Connector], base.Source]] = {
 }
 
 _SINKS: dict[str, Callable[[Connector, base.SinkContext], base.Sink]] = {
-    **{kind: functools.partial(FileSink, output) for kind, output in OUTPUT_FORMATS.items()},
+    **{kind: functools.partial(_file_sink, output) for kind, output in OUTPUT_FORMATS.items()},
     "discard": DiscardSink,
     "print": PrintSink,
 }

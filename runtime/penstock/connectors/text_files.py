@@ -4,9 +4,7 @@ The position is the byte offset of the next row. A block of whole rows is cut ou
 by one vectorised call; only when that fails is the block halved until the bad row stands alone.
 """
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -14,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.connectors import base
+from penstock.connectors.places import Place, RandomAccess
 from penstock.model.errors import RecordError
 
 COMPRESSED = (".gz", ".zst", ".bz2")
@@ -53,43 +52,13 @@ class Parser(Protocol):
         ...
 
 
-class RandomAccess(Protocol):
-    """Bytes of a file by offset."""
-
-    def read_at(self, offset: int, size: int) -> bytes:
-        """Fewer than `size` only at the end of the file."""
-        ...
-
-    def close(self) -> None:
-        """Release the file."""
-        ...
-
-
-class PlainFile:
-    """A file as it is."""
-
-    def __init__(self, path: str) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY)
-
-    def read_at(self, offset: int, size: int) -> bytes:
-        """One system call in most cases; a regular file may still answer with less than was asked."""
-        data = os.pread(self._descriptor, size, offset)
-        while len(data) < size and (more := os.pread(self._descriptor, size - len(data), offset + len(data))):
-            data += more
-        return data
-
-    def close(self) -> None:
-        """Release the file."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-        self._descriptor = -1
-
-
 class CompressedFile:
     """A compressed file, read forwards only; offsets are those of the text inside."""
 
-    def __init__(self, path: str) -> None:
-        self._stream = pa.input_stream(path, compression="detect")
+    def __init__(self, path: str, place: Place) -> None:
+        file, codec = place.file(path), pa.Codec.detect(path).name
+        # Of a file of Python's kind Arrow does not see the name.
+        self._stream = pa.input_stream(file, compression=codec)
         self._window, self._window_start = b"", 0
 
     def read_at(self, offset: int, size: int) -> bytes:
@@ -108,9 +77,9 @@ class CompressedFile:
         self._stream.close()
 
 
-def open_bytes(path: str) -> RandomAccess:
+def open_bytes(path: str, place: Place) -> RandomAccess:
     """The text of a file, compressed or not."""
-    return CompressedFile(path) if path.endswith(COMPRESSED) else PlainFile(path)
+    return CompressedFile(path, place) if path.endswith(COMPRESSED) else place.open(path)
 
 
 def line_ends(block: bytes) -> Offsets:
@@ -128,13 +97,15 @@ class TextReader:
         context: base.SourceContext,
         parser: Parser,
         row_ends: RowEnds,
+        place: Place,
         header_bytes: int = 0,
     ) -> None:
         self._path: str = split.options["path"]
+        self._files = place
         self._drop_bad = context.settings.on_bad_record == "drop"
         self._place = context.place
         self._parser, self._row_ends = parser, row_ends
-        self._bytes = open_bytes(self._path)
+        self._bytes = open_bytes(self._path, place)
         compressed = self._path.endswith(COMPRESSED)
         self._end: float = float("inf") if compressed else split.options["start"] + split.options["length"]
         self._block_bytes = FIRST_BLOCK_BYTES
@@ -247,19 +218,19 @@ class TextReader:
     def _where(self, offset: int) -> str:
         """Place of a row, for people: they look for it by line number."""
         lines, at = 1, 0
-        content = open_bytes(self._path)
+        content = open_bytes(self._path, self._files)
         try:
             while at < offset and (data := content.read_at(at, min(FIRST_BLOCK_BYTES, offset - at))):
                 lines += data.count(b"\n")
                 at += len(data)
         finally:
             content.close()
-        return f"{self._place} {Path(self._path)}:{lines} (byte {offset})"
+        return f"{self._place} {self._path}:{lines} (byte {offset})"
 
 
-def first_rows(path: str, row_ends: RowEnds) -> bytes:
+def first_rows(path: str, row_ends: RowEnds, place: Place) -> bytes:
     """The beginning of a file, up to the end of a row: enough to guess its columns."""
-    content = open_bytes(path)
+    content = open_bytes(path, place)
     try:
         data = content.read_at(0, MAX_ROW_BYTES // 4)
         if len(data) < MAX_ROW_BYTES // 4:

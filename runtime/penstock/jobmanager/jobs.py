@@ -335,10 +335,21 @@ class Job:
         goes_back = self.rescaling.on_failure(str(failure))
         if failure.fatal and not goes_back:
             self.end(JobState.FAILED, str(failure))
+        elif self._never_works(failure) and not goes_back:
+            fix = 'mend the function, or have it put such rows aside: on_error="dead_letter" or "drop"'
+            self.end(
+                JobState.FAILED, f"{failure}\n  the same at each of {self.restarts.count + 1} starts\n  fix: {fix}"
+            )
         elif not self.restarts.on_failure(self._at.monotonic):
             fix = "remove the cause and start the job again from its last checkpoint, or raise restart.budget"
             times = self.restarts.in_a_row
             self.end(JobState.FAILED, f"failed {times} times in a row, at last with {failure}\n  fix: {fix}")
+
+    def _never_works(self, failure: Failure) -> bool:
+        """Nothing but the program itself can be the cause, and it is as it was."""
+        if failure.code != "P007" or self.checkpoints.completed_count:
+            return False
+        return self.restarts.same_again(str(failure)) >= self.restarts.settings.same_failures
 
     def _restart_all(self, reason: str) -> None:
         """Too many checkpoints have failed, when there is a reason."""

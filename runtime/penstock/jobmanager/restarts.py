@@ -13,8 +13,9 @@ class Restarts:
     """
 
     def __init__(self, settings: RestartSettings, rng: random.Random, *, count: int = 0) -> None:
-        self._settings, self._rng = settings, rng
+        self.settings, self._rng = settings, rng
         self._in_a_row = 0
+        self._said, self._said_times = "", 0
         self._running_since: float | None = None
         self.count = count
         """Over the life of the job."""
@@ -35,17 +36,23 @@ class Restarts:
         if monotonic < self.resume_at:
             return True
         since, self._running_since = self._running_since, None
-        if since is not None and monotonic - since >= self._settings.reset_after_us / 1e6:
+        if since is not None and monotonic - since >= self.settings.reset_after_us / 1e6:
             self._in_a_row = 0
         self._in_a_row += 1
-        if self._in_a_row > self._settings.budget:
+        if self._in_a_row > self.settings.budget:
             return False
         self.count += 1
         self.resume_at = monotonic + self._delay()
         return True
 
+    def same_again(self, said: str) -> int:
+        """How often in a row a function has now failed in these very words, which name the rows that it was given."""
+        self._said_times = self._said_times + 1 if said == self._said else 1
+        self._said = said
+        return self._said_times
+
     def _delay(self) -> float:
         """Grows with each failure in a row; spread by a quarter, so that jobs of one lost host do not start as one."""
         steps = min(self._in_a_row - 1, 64)
-        delay_us = min(self._settings.first_delay_us * self._settings.factor**steps, self._settings.max_delay_us)
+        delay_us = min(self.settings.first_delay_us * self.settings.factor**steps, self.settings.max_delay_us)
         return delay_us / 1e6 * self._rng.uniform(0.75, 1.0)

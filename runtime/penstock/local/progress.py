@@ -42,6 +42,20 @@ def choose_progress(*, live: bool | None = None) -> Progress:
     return LiveProgress(Console()) if live else LineProgress(sys.stderr)
 
 
+class Failures:
+    """Why a job had to start again, in full, and once: who watches must not wait for its end to read it."""
+
+    def __init__(self) -> None:
+        self._told = ""
+
+    def new(self, view: JobView) -> str | None:
+        """The lines of a failure that were not shown yet."""
+        if view.state != "restarting" or view.reason == self._told or "\n" not in view.reason:
+            return None
+        self._told = view.reason
+        return view.reason
+
+
 class SilentProgress:
     """Nothing; what slots print goes to the given stream."""
 
@@ -69,10 +83,13 @@ class LineProgress:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._rates = figures.Rates()
+        self._failures = Failures()
         self._last: tuple[str, int] = ("", 0)
 
     def update(self, view: JobView, now_us: int) -> None:
         """Print when it is time to."""
+        if failure := self._failures.new(view):
+            self.note(failure)
         rate = self._rates.update("read", figures.rows_read(view), now_us)
         state, printed_us = self._last
         if view.state != state or now_us - printed_us >= _LINE_US:
@@ -98,11 +115,14 @@ class LiveProgress:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._rates = figures.Rates()
+        self._failures = Failures()
         self._live = Live(console=console, refresh_per_second=8, transient=True)
         self._live.start()
 
     def update(self, view: JobView, now_us: int) -> None:
         """Redraw."""
+        if failure := self._failures.new(view):
+            self.note(failure)
         self._live.update(progress_table(view, self._rates, now_us))
 
     def printed(self, text: str) -> None:

@@ -54,6 +54,10 @@ class RestartSettings(_Settings, frozen=True, kw_only=True):
     budget: int = 20
     """Failures in a row before the job is FAILED. The window of forgetting is `reset_after_us`."""
 
+    same_failures: int = 3
+    """A program that fails so often in a row in the same function, in the same way, on the same row, before its
+    first checkpoint, does not work: the job is FAILED. Later, another service may be the cause."""
+
     slot_wait_us: int = 10_000_000
     """How long to wait for lost slots to come back before the job is packed on those that are left."""
 

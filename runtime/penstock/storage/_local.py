@@ -166,7 +166,9 @@ class LocalStore:
                 yield from self._walk(Path(entry.path))
                 continue
             with contextlib.suppress(FileNotFoundError):  # deleted since the folder was read
-                yield ObjectInfo(Path(entry.path).relative_to(self._root).as_posix(), entry.stat().st_size)
+                status = entry.stat()
+                path = Path(entry.path).relative_to(self._root).as_posix()
+                yield ObjectInfo(path, status.st_size, status.st_mtime_ns // 1000)
 
     def _sweep(self, clock: Clock) -> None:
         oldest = clock.now_us() / 1_000_000 - STALE_DRAFT_SECONDS

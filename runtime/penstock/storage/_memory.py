@@ -4,6 +4,7 @@ import itertools
 import threading
 from collections.abc import Iterator
 
+from penstock.model.clocks import Clock, SystemClock
 from penstock.storage._paths import check_folder, check_path, check_prefix
 from penstock.storage._port import ObjectInfo, UnfinishedUpload
 
@@ -11,10 +12,11 @@ from penstock.storage._port import ObjectInfo, UnfinishedUpload
 class MemoryStore:
     """The port's reference implementation."""
 
-    def __init__(self, name: str = "unnamed") -> None:
-        self._name = name
+    def __init__(self, name: str = "unnamed", clock: Clock | None = None) -> None:
+        self._name, self._clock = name, clock or SystemClock()
         self._objects: dict[str, bytes] = {}
-        self._staged: dict[str, tuple[str, bytes]] = {}
+        self._written_us: dict[str, int] = {}
+        self._staged: dict[str, tuple[str, bytes, int]] = {}
         self._published: set[str] = set()
         self._tokens = itertools.count()
         self._lock = threading.Lock()
@@ -30,14 +32,14 @@ class MemoryStore:
         with self._lock:
             if path in self._objects:
                 return False
-            self._objects[path] = bytes(data)
+            self._write(path, data)
             return True
 
     def put(self, path: str, data: bytes) -> None:
         """Write; see the port."""
         check_path(path)
         with self._lock:
-            self._objects[path] = bytes(data)
+            self._write(path, data)
 
     def get(self, path: str) -> bytes | None:
         """The object, or None."""
@@ -54,7 +56,11 @@ class MemoryStore:
         """Objects below the prefix, as of now."""
         check_prefix(prefix)
         with self._lock:
-            found = [ObjectInfo(path, len(data)) for path, data in self._objects.items() if path.startswith(prefix)]
+            found = [
+                ObjectInfo(path, len(data), self._written_us[path])
+                for path, data in self._objects.items()
+                if path.startswith(prefix)
+            ]
         return iter(sorted(found))
 
     def folders(self, prefix: str) -> Iterator[str]:
@@ -71,7 +77,7 @@ class MemoryStore:
     def stage(self, path: str, data: bytes) -> str:
         """Write what nobody sees; see the port."""
         token = str(next(self._tokens))
-        self._staged[token] = (check_path(path), bytes(data))
+        self._staged[token] = (check_path(path), bytes(data), self._clock.now_us())
         return token
 
     def publish(self, path: str, staged: str) -> bool:
@@ -79,17 +85,21 @@ class MemoryStore:
         check_path(path)
         with self._lock:
             if staged in self._staged:
-                _, self._objects[path] = self._staged.pop(staged)
+                self._write(path, self._staged.pop(staged)[1])
                 self._published.add(staged)
             return staged in self._published and path in self._objects
 
     def unfinished(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        """What is staged below the prefix; nobody asks when it was begun."""
+        """What is staged below the prefix."""
         check_prefix(prefix)
         with self._lock:
-            found = [UnfinishedUpload(path, 0, token) for token, (path, _) in self._staged.items()]
+            found = [UnfinishedUpload(path, begun_us, token) for token, (path, _, begun_us) in self._staged.items()]
         return iter(sorted(each for each in found if each.path.startswith(prefix)))
 
     def discard(self, upload: UnfinishedUpload) -> None:
         """Remove what was staged."""
         self._staged.pop(upload.token, None)
+
+    def _write(self, path: str, data: bytes) -> None:
+        self._objects[path] = bytes(data)
+        self._written_us[path] = self._clock.now_us()

@@ -21,6 +21,8 @@ class ObjectInfo(msgspec.Struct, frozen=True, order=True):
 
     path: str
     size: int
+    modified_us: int = 0
+    """When it was written, by the clock of the store."""
 
 
 class ObjectStore(Protocol):

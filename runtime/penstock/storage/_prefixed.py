@@ -41,7 +41,7 @@ class Prefixed:
         """Objects below the prefix, with paths as this store knows them."""
         cut = len(self._prefix)
         for found in self._store.list(self._prefix + check_prefix(prefix)):
-            yield ObjectInfo(found.path[cut:], found.size)
+            yield ObjectInfo(found.path[cut:], found.size, found.modified_us)
 
     def folders(self, prefix: str) -> Iterator[str]:
         """Folders right below the prefix; names are the same from here."""

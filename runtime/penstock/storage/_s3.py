@@ -190,7 +190,7 @@ class S3Store:
     def _list(self, prefix: str) -> Iterator[ObjectInfo]:
         for page in self._pages(prefix):
             for found in page.get("Contents", ()):
-                yield ObjectInfo(found["Key"], found["Size"])
+                yield ObjectInfo(found["Key"], found["Size"], int(found["LastModified"].timestamp() * 1_000_000))
 
     def _pages(self, prefix: str, **options: str) -> Iterator[dict[str, Any]]:
         arguments = {"Bucket": self._bucket, "Prefix": prefix, **options}

@@ -107,3 +107,11 @@ def test_checkpoints_are_a_table():
     text = rendered(commands.checkpoints_table(found, NOW))
     assert "tm-1 was lost" in text
     assert "0/4" in text
+
+
+def test_a_failure_is_shown_in_full_once_while_the_job_tries_again(capsys):
+    progress = LineProgress(io.StringIO())
+    reason = "P007 halve[0]: halve raised ZeroDivisionError\n  with n=5"
+    for state, why in [("restarting", reason), ("running", ""), ("restarting", reason), ("running", "")]:
+        progress.update(job(state, reason=why), NOW)
+    assert progress._stream.getvalue().count(reason + "\n") == 1

@@ -165,9 +165,18 @@ def test_numbers_that_make_no_sense_are_refused(make: object) -> None:
         make()  # type: ignore[operator]
 
 
-def test_files_in_other_places_are_refused_for_now() -> None:
-    with pytest.raises(UserError, match="P017 no files at s3://"):
-        connectors.parquet("s3://bucket/x")
+def test_files_in_places_that_nobody_knows_are_refused() -> None:
+    with pytest.raises(UserError, match='P017 no store for "hdfs://"'):
+        connectors.parquet("hdfs://host/x")
+    with pytest.raises(UserError, match=r"P017 .* cannot be the name of a bucket"):
+        connectors.parquet("s3://B/x")
+    with pytest.raises(UserError, match="P017 not a directory of this machine: s3://bucket/x"):
+        connectors.collect("s3://bucket/x")
+
+
+def test_files_in_a_bucket_keep_their_address() -> None:
+    address = "s3://bucket/a/*.parquet?endpoint=http://localhost:9000"
+    assert connectors.parquet(address).as_source().connector.options["path"] == address
 
 
 def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from polars.testing import assert_frame_equal
 from penstock import connectors
 from penstock.connectors import Endpoint
 from penstock.connectors.base import PacedSink, Sink, SinkContext
-from penstock.connectors.file_sink import size_of
+from penstock.connectors.gathering import size_of
 from penstock.model import schemas
 from penstock.model.errors import UserError
 from penstock.model.ids import Attempt, CheckpointId, JobId, SubtaskId, Uid, VertexId

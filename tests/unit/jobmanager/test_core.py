@@ -212,12 +212,18 @@ class Cluster:
         pid = self.slot(slot).pid
         return messages.SlotInfo(slot=slot, address=f"{slot}:{pid}", pid=pid)
 
-    def fail(self, slot: SlotId, code: str = "P100", **fields: bool) -> None:
+    def fail(self, slot: SlotId, code: str = "P100", reason: str = "here", **fields: bool) -> None:
         deployment = self.slot(slot).deployment
         assert deployment is not None
         subtask = deployment.tasks[0].subtask
         message = messages.Failed(
-            job=JOB, attempt=deployment.attempt, slot=slot, subtask=subtask, code=code, reason=f"{code} here", **fields
+            job=JOB,
+            attempt=deployment.attempt,
+            slot=slot,
+            subtask=subtask,
+            code=code,
+            reason=f"{code} {reason}",
+            **fields,
         )
         self.task_managers[slot.task_manager].outbox.append(message)
 
@@ -894,6 +900,37 @@ def test_the_budget_of_restarts_is_limited_and_the_reason_says_what_to_do() -> N
     assert cluster.view.state == "failed"
     assert "failed 3 times in a row, at last with P100 source/0: here\n  fix: " in cluster.view.reason
     assert cluster.view.restarts == 2
+
+
+def fail_in_a_function(cluster: Cluster, n: int) -> None:
+    cluster.fail(SlotId(TM1, 0), "P007", reason=f"halve raised ZeroDivisionError with n={n}")
+    cluster.run()
+    cluster.wait(2.0)
+    cluster.run()
+
+
+def test_a_program_that_fails_on_the_same_row_at_each_start_has_failed() -> None:
+    cluster = running()
+    for _ in range(2):
+        fail_in_a_function(cluster, n=5)
+        assert cluster.view.state == "running"
+    fail_in_a_function(cluster, n=5)
+    assert cluster.view.state == "failed"
+    assert "halve raised ZeroDivisionError with n=5\n  the same at each of 3 starts\n  fix: " in cluster.view.reason
+
+
+def test_other_rows_or_a_checkpoint_in_between_are_reasons_to_try_again() -> None:
+    cluster = running(job_graph(restart=RestartSettings(max_delay_us=1_000_000)))
+    for number in range(8):
+        fail_in_a_function(cluster, n=number)
+    assert cluster.view.state == "running"
+    cluster = running(job_graph(restart=RestartSettings(max_delay_us=1_000_000)))
+    cluster.feed(CheckpointRequested(job=JOB))
+    cluster.run()
+    assert cluster.view.checkpoints_completed == 1
+    for _ in range(8):
+        fail_in_a_function(cluster, n=5)
+    assert cluster.view.state == "running", "it has worked before: the cause may be another service"
 
 
 def test_a_long_run_gives_the_budget_back() -> None:
