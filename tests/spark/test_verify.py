@@ -26,8 +26,8 @@ from pyspark import TaskContext
 import penstock as ps
 
 
-def planted(key: int, total: int) -> tuple[int, int]:
-    return key, total + (1 if key == 3 and TaskContext.get() is not None else 0)
+def planted(key: int, value: int) -> tuple[int, int]:
+    return key, value + (1 if key == 3 and TaskContext.get() is not None else 0)
 
 
 def sums(flow):

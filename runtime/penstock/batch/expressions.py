@@ -189,6 +189,7 @@ class Translation:
             return "double"
         if all(isinstance(kind, pl.Datetime | pl.Date) for kind in kinds):
             zones = {getattr(kind, "time_zone", None) for kind in kinds}
+            self._require_one_unit((left, right), kinds)
             if len(zones) == 1:
                 if all(isinstance(kind, pl.Date) for kind in kinds):
                     return "date"
@@ -196,6 +197,16 @@ class Translation:
         if kinds[0] == kinds[1] and kinds[0] in (pl.String, pl.Boolean, pl.Binary):
             return str(spark_type(kinds[0]).simpleString())
         raise NotNative(f"a comparison of {kinds[0]} and {kinds[1]}")
+
+    def _require_one_unit(self, sides: Sequence[Tree], kinds: Sequence[pl.DataType]) -> None:
+        """Polars compares milliseconds with microseconds in milliseconds."""
+        if len({kind.time_unit for kind in kinds if isinstance(kind, pl.Datetime)}) < 2:
+            return
+        for side, kind in zip(sides, kinds, strict=True):
+            if isinstance(kind, pl.Datetime) and kind.time_unit == "us":
+                value = self._value(side)
+                if not isinstance(value, datetime.datetime) or value.microsecond % 1_000:
+                    raise NotNative("a comparison of times in other units")
 
     def _arithmetic(self, tree: Tree, left: Tree, operation: str, right: Tree) -> Column:
         kind = self.type_of(tree)
@@ -216,7 +227,8 @@ class Translation:
             case "TrueDivide" | "Divide" if kind == pl.Float64:
                 return _divided(one, other, self._number(right))
             case "FloorDivide" if kind.is_integer():
-                return F.call_function("div", one - _remainder(one, other), other).cast(as_result)
+                down = F.when(_signs_differ(one % other, other), F.lit(1)).otherwise(F.lit(0))
+                return (F.call_function("div", one, other) - down).cast(as_result)
             case "Modulus" if kind.is_integer():
                 return _remainder(one, other)
         raise NotNative(f"{operation} of {sides[0]} and {sides[1]}")
@@ -444,17 +456,19 @@ def smallest(column: Column, kind: pl.DataType, *, largest: bool = False) -> Col
 def _remainder(one: Column, other: Column) -> Column:
     """With the sign of the divisor, as in Python; null by zero."""
     rest = one % other
-    differs = (rest != 0) & ((rest < 0) != (other < 0))
-    return F.when(differs, rest + other).otherwise(rest)
+    return F.when(_signs_differ(rest, other), rest + other).otherwise(rest)
+
+
+def _signs_differ(rest: Column, other: Column) -> Column:
+    return (rest != 0) & ((rest < 0) != (other < 0))
 
 
 def _divided(one: Column, other: Column, known: float | None) -> Column:
     """As processors divide: by zero it is infinite, or no number. Spark says null."""
     if known is not None and known != 0:
-        return one / other
-    # Which of the two zeros it is only shows in an angle.
-    sign = F.signum(F.atan2(other, F.lit(-1.0)))
-    by_zero = one * (F.lit(float("inf")) * sign)
+        return one * F.lit(1.0 / known)  # so Polars divides by a constant
+    # Which of the two zeros it is only shows as text.
+    by_zero = one * F.when(other.cast("string") == "-0.0", F.lit(float("-inf"))).otherwise(F.lit(float("inf")))
     return F.when(other == 0, by_zero).otherwise(one / other)
 
 

@@ -22,8 +22,9 @@ from penstock.batch.tables import Table, named
 from penstock.batch.workers import ArrowFunction, Batches, Work
 from penstock.connectors import make_sink, read_collected
 from penstock.connectors.base import SinkContext
-from penstock.connectors.file_sink import NULL_PARTITION, STAGING
+from penstock.connectors.file_sink import STAGING
 from penstock.connectors.files import stable_hash
+from penstock.connectors.gathering import NULL_PARTITION, file_name
 from penstock.model import specs
 from penstock.model.clocks import SystemClock
 from penstock.model.ids import Attempt, CheckpointId, JobId, SubtaskId, Uid, VertexId
@@ -60,7 +61,7 @@ class Sinks:
                 self._commits.append(lambda: _print(work, rows))
             case "collect" if not connector.options.get("directory"):
                 self.frames[uid] = collected(table)
-            case "parquet" if all(is_own_type(kind) for kind in table.schema.values()):
+            case "parquet" if not _in_bucket(connector) and all(is_own_type(kind) for kind in table.schema.values()):
                 self._stage_parquet(work, table, connector)
             case _:
                 self._stage_files(work, table, connector)
@@ -82,7 +83,7 @@ class Sinks:
     def _stage_parquet(self, work: Work, table: Table, connector: specs.Connector) -> None:
         out = Path(connector.options["directory"])
         make_folders(out)
-        staged = self._folder(out) / _safe(work.operator.uid)
+        staged = self._folder(out) / file_name(work.operator.uid)
         partition_by: Sequence[str] = connector.options.get("partition_by") or ()
         frame = table.frame
         for number, name in enumerate(partition_by):
@@ -103,13 +104,14 @@ class Sinks:
             folder = out.joinpath(*(_folder(name, partition_by) for name in names))
             make_folders(folder)
             # As the file sink names them: job, uid, subtask, attempt, checkpoint, number.
-            file.rename(folder / f"{prefix}-{_safe(uid)}-{number}-1-1-0.parquet")
+            file.rename(folder / f"{prefix}-{file_name(uid)}-{number}-1-1-0.parquet")
             folders.add(folder)
         for folder in folders:
             flush_folder(folder)
 
     def _stage_files(self, work: Work, table: Table, connector: specs.Connector) -> None:
-        self._folder(Path(connector.options["directory"]))
+        if not _in_bucket(connector):
+            self._folder(Path(connector.options["directory"]))
         context = _context(self._job, work.operator.uid, 0, 1)
         sink = make_sink(connector, work.operator.output, context)
         sink.recover([])
@@ -118,7 +120,7 @@ class Sinks:
         self._commits.append(lambda: sink.commit(committables))
 
     def _folder(self, out: Path) -> Path:
-        folder = out / STAGING / _safe(self._job)
+        folder = out / STAGING / file_name(self._job)
         self._staging.add(folder)
         return folder
 
@@ -172,8 +174,9 @@ def _print(work: Work, rows: pl.DataFrame) -> None:
     make_sink(spec.connector, work.operator.output, _context(work.job, work.operator.uid, 0, 1)).write(rows)
 
 
-def _safe(text: str) -> str:
-    return quote(text, safe=" ") or "_"
+def _in_bucket(connector: specs.Connector) -> bool:
+    """The engine's own sink writes there."""
+    return "://" in connector.options["directory"]
 
 
 def _folder(name: str, partition_by: Sequence[str]) -> str:

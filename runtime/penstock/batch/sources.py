@@ -25,13 +25,10 @@ def read(spark: SparkSession, work: Work, spec: specs.Source) -> Table:
     """All rows of a source."""
     schema = polars_schema(work.operator.output)
     _require_bounded(work, spec)
-    if spec.connector.kind == "parquet" and all(_is_readable(kind) for kind in schema.values()):
-        files = [path for path, _ in spec.connector.options["files"]]
+    if is_native(work.operator):
+        files = [entry[0] for entry in spec.connector.options["files"]]
         frame = spark.read.schema(spark_schema(schema)).parquet(*files)
-        if spec.time_kind == "ingestion":
-            return _by_splits(spark, work, spec, schema)
-        table = Table(frame, schema)
-        return _with_times(table, work, spec)
+        return _with_times(Table(frame, schema), work, spec)
     return _by_splits(spark, work, spec, schema)
 
 
@@ -42,6 +39,7 @@ def is_native(operator: specs.Operator) -> bool:
     return (
         isinstance(spec, specs.Source)
         and spec.connector.kind == "parquet"
+        and "://" not in spec.connector.options["path"]
         and spec.time_kind != "ingestion"
         and all(_is_readable(kind) for kind in kinds)
     )

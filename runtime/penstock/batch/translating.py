@@ -59,7 +59,7 @@ def translate(
 ) -> Translated:
     """The whole program. Nothing is read yet."""
     refuse(program)
-    return _Translator(spark, program, job, settings, max_parallelism).run()
+    return Translator(spark, program, job, settings, max_parallelism).run()
 
 
 def refuse(program: LogicalGraph) -> None:
@@ -94,7 +94,12 @@ def _problem(operator: specs.Operator) -> tuple[str, str] | None:
     return None
 
 
-class _Translator:
+class Translator:
+    """Goes through a program, inputs first. A bootstrap goes through it in another way."""
+
+    changes = False
+    """Rows say what they do to earlier ones; else those that are replaced are not there."""
+
     def __init__(
         self, spark: Any, program: LogicalGraph, job: JobId, settings: JobSettings, max_parallelism: int
     ) -> None:
@@ -111,18 +116,20 @@ class _Translator:
         self._made = Translated()
 
     def run(self) -> Translated:
+        """All of it."""
         for node in self._program.nodes:
-            operator = _over_tables(node.operator)
+            operator = node.operator if self.changes else _over_tables(node.operator)
             inputs = [self._made.tables[edge.source, edge.output] for edge in self._inputs[operator.uid]]
             if isinstance(operator.spec, specs.Sink):
                 self._made.sinks.append((operator, inputs[0]))
                 continue
-            for output, table in self._outputs(operator, inputs).items():
+            for output, table in self.outputs(operator, inputs).items():
                 self._made.tables[operator.uid, output] = self._shared(operator, output, table)
         return self._made
 
-    def _outputs(self, operator: specs.Operator, inputs: Sequence[Table]) -> dict[str, Table]:
-        output = pl.Schema(workers.schema_of(operator, specs.MAIN_OUTPUT))
+    def outputs(self, operator: specs.Operator, inputs: Sequence[Table]) -> dict[str, Table]:
+        """Rows of each output of an operator."""
+        output = pl.Schema(workers.schema_of(operator, specs.MAIN_OUTPUT, changes=self.changes))
         if not self._read_sides[operator.uid] or _sides_stay_empty(operator.spec):
             try:
                 table = self._native(operator, inputs, output)
@@ -154,7 +161,7 @@ class _Translator:
                     self._made.how[operator.uid] = "in Python: read by the engine's own readers"
                 return sources.read(self._spark, self._work(operator), spec)
             case specs.Select(expressions=expressions):
-                return _selected(inputs[0], [each for each in expressions if each.name != CHANGE], output)
+                return _selected(inputs[0], [each for each in expressions if each.name in output], output)
             case specs.WithColumns(expressions=expressions):
                 return _with_columns(inputs[0], expressions, output)
             case specs.Filter(predicate=predicate):
@@ -195,21 +202,25 @@ class _Translator:
 
     def _in_python(self, operator: specs.Operator, inputs: Sequence[Table]) -> dict[str, Table]:
         spec = operator.spec
-        outputs = workers.outputs_of(operator, self._read_sides[operator.uid])
+        outputs = workers.outputs_of(operator, self._read_sides[operator.uid], changes=self.changes)
         schemas = [_sent(table.schema, spec) for table in inputs]
         taken = workers.inputs_of(schemas)
         if isinstance(spec, _AS_THEY_COME):
             rows = _with_changes(inputs[0], schemas[0])
             function = workers.unkeyed(self._work(operator), taken, outputs)
             return self._unpacked(rows.mapInArrow(function, spark_schema(outputs.columns)), outputs)
-        beforehand = None
-        if isinstance(spec, specs.CoProcess) and spec.broadcast:
-            beforehand = _ipc(inputs[1], spec.inputs[1].event_time)
-        rows = self._in_time(spec, inputs, broadcast=beforehand is not None)
+        beforehand = self.rows_for_all(spec, inputs)
+        rows = self.in_time(spec, inputs, broadcast=beforehand is not None)
         function = workers.in_time(self._work(operator), taken, outputs, beforehand)
         return self._unpacked(rows.mapInArrow(function, spark_schema(outputs.columns)), outputs)
 
-    def _in_time(self, spec: specs.OperatorSpec, inputs: Sequence[Table], *, broadcast: bool) -> DataFrame:
+    def rows_for_all(self, spec: specs.OperatorSpec, inputs: Sequence[Table]) -> bytes | None:
+        """Rows that every worker gets, as Arrow IPC; None: there are none."""
+        if isinstance(spec, specs.CoProcess) and spec.broadcast:
+            return _ipc(inputs[1], spec.inputs[1].event_time)
+        return None
+
+    def in_time(self, spec: specs.OperatorSpec, inputs: Sequence[Table], *, broadcast: bool) -> DataFrame:
         """Rows of all inputs by key group, in each partition in order of event time."""
         ports = _ports(spec)
         frames = []
@@ -227,10 +238,14 @@ class _Translator:
         for frame in frames[1:]:
             rows = rows.unionByName(frame, allowMissingColumns=True)
         keyed = any(keys for keys, _ in ports)
-        spread = rows.repartition(F.col(workers.GROUP)) if keyed else rows.coalesce(1)
+        spread = self.spread(rows, F.col(workers.GROUP)) if keyed else rows.coalesce(1)
         order = [workers.TIME, *([workers.PORT] if several else [])]
         structs = [workers.Inputs.name(port) for port in range(len(inputs))] if several else list(inputs[0].schema)
         return spread.sortWithinPartitions(*order).select(*quoted([*structs, *order]))
+
+    def spread(self, rows: DataFrame, group: Column) -> DataFrame:
+        """All rows of a key group in one partition."""
+        return rows.repartition(group)
 
     def _unpacked(self, frame: DataFrame, outputs: workers.Outputs) -> dict[str, Table]:
         if len(outputs.schemas) == 1:

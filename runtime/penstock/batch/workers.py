@@ -17,20 +17,29 @@ import msgspec
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from pyspark import TaskContext
 
 from penstock.batch.columns import from_arrow, to_arrow
 from penstock.model import specs
 from penstock.model.changes import CHANGE, DELETE
 from penstock.model.clocks import MAX_WATERMARK, MIN_WATERMARK, SystemClock
-from penstock.model.ids import Attempt, JobId, SubtaskId, VertexId
+from penstock.model.handles import Redistribution
+from penstock.model.ids import Attempt, CheckpointId, JobId, SubtaskId, VertexId
 from penstock.model.schemas import polars_schema
 from penstock.model.settings import JobSettings
-from penstock.operators.base import Call, Operator, OperatorContext
+from penstock.operators.base import Call, Operator, OperatorContext, Section
 from penstock.operators.factory import load_function, make_operator
 from penstock.operators.user_functions import StatefulFunction
+from penstock.savepoints.writing import write_tables
+from penstock.storage import open_store
 
 TIME, PORT, GROUP = "__time", "__port", "__group"
 """Columns that rows carry into a worker: event time in microseconds, the input, the key group."""
+
+STATE = "__state"
+"""The output by which a worker says where it has written state, in rows of these columns."""
+
+HANDLE = {"handle": pl.String()}
 
 OUTPUT = "__output"
 """Which output a row leaves by, where there are several; its columns are in the struct of that number."""
@@ -48,6 +57,10 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     max_parallelism: int
     side_outputs: tuple[str, ...] = ()
     """Those that somebody reads."""
+    until: int | None = None
+    """The watermark at which the input breaks off, to go on elsewhere; None: it ends."""
+    savepoint: str = ""
+    """Where the state is to be written then."""
 
 
 @dataclass(slots=True)
@@ -127,7 +140,9 @@ class Runner:
         self.operator.open(self.context, self.output)
         self.operator.on_restored()
         self._stepwise = steps_with_time(description, self.context)
-        self._compacted = _Compaction(description.changes) if description.changes is not None else None
+        changes = description.changes if work.until is None else None
+        self._compacted = _Compaction(changes) if changes is not None else None
+        self._limit = MAX_WATERMARK if work.until is None else work.until
         self.watermark = MIN_WATERMARK
 
     def rows(self, frame: pl.DataFrame, port: int) -> None:
@@ -137,6 +152,7 @@ class Runner:
 
     def time(self, watermark: int) -> None:
         """Event time has come so far."""
+        watermark = min(watermark, self._limit)
         if watermark > self.watermark:
             self.watermark = watermark
             self.operator.on_watermark(watermark)
@@ -166,7 +182,10 @@ class Runner:
         """The input has ended."""
         self._wait()
         self.time(MAX_WATERMARK)
-        self.operator.on_end()
+        if self._limit == MAX_WATERMARK:
+            self.operator.on_end()
+        else:
+            self.operator.on_barrier()
 
     def _wait(self) -> None:
         """Calls that are under way come back; each time the operator is asked it starts the next ones."""
@@ -329,20 +348,54 @@ def in_time(work: Work, inputs: Inputs, outputs: Outputs, beforehand: bytes | No
                     yield from (outputs.packed(name, frame) for name, frame in runner.results())
             runner.end()
             yield from (outputs.packed(name, frame) for name, frame in runner.last_results())
+            if work.savepoint:
+                yield outputs.packed(STATE, _state_handles(runner, work))
         finally:
             runner.close()
 
     return run
 
 
-def schema_of(operator: specs.Operator, output: str) -> dict[str, pl.DataType]:
-    """Columns of an output as rows of a table: without what they do to earlier ones."""
-    return {name: kind for name, kind in polars_schema(operator.schema_of(output)).items() if name != CHANGE}
+def _state_handles(runner: Runner, work: Work) -> pl.DataFrame:
+    """Write the operator's state as tables of a savepoint, and say where they are."""
+    operator, task = work.operator, _task()
+    sections = [
+        (operator.uid, section)
+        for section in runner.operator.snapshot(CheckpointId(1))()
+        # What belongs to no key is the same in every worker, and is written by the first.
+        if not isinstance(section, Section)
+        or section.redistribution is Redistribution.KEYED
+        or task.partitionId() == 0
+    ]
+    store = open_store(work.savepoint)
+    handles = write_tables(
+        store,
+        store,
+        checkpoint=CheckpointId(1),
+        attempt=Attempt(task.taskAttemptId() + 1),
+        subtask=SubtaskId(VertexId(operator.uid), task.partitionId()),
+        operators={operator.uid: operator.spec},
+        sections=sections,
+        max_parallelism=work.max_parallelism,
+    )
+    texts = [msgspec.json.encode(handle).decode() for handle in handles]
+    return pl.DataFrame({"handle": texts}, schema=HANDLE)
 
 
-def outputs_of(operator: specs.Operator, wanted: Sequence[str]) -> Outputs:
+def _task() -> Any:
+    return TaskContext.get()
+
+
+def schema_of(operator: specs.Operator, output: str, *, changes: bool = False) -> dict[str, pl.DataType]:
+    """Columns of an output as rows of a table: without what they do to earlier ones, unless that is asked for."""
+    columns = polars_schema(operator.schema_of(output))
+    return {name: kind for name, kind in columns.items() if changes or name != CHANGE}
+
+
+def outputs_of(operator: specs.Operator, wanted: Sequence[str], *, changes: bool = False) -> Outputs:
     """The main output and those side outputs that are read."""
-    return Outputs(tuple((name, schema_of(operator, name)) for name in (specs.MAIN_OUTPUT, *wanted)))
+    names = (specs.MAIN_OUTPUT, *wanted)
+    return Outputs(tuple((name, schema_of(operator, name, changes=changes)) for name in names))
 
 
 def inputs_of(schemas: Sequence[Mapping[str, pl.DataType]]) -> Inputs:

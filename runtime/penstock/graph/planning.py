@@ -41,7 +41,7 @@ def plan(
 
 def narrowed(logical: LogicalGraph) -> LogicalGraph:
     """The program with only the columns and outputs that somebody reads, for engines that do the rest themselves."""
-    nodes = push_down(draft(logical, parallelism=1)).nodes.values()
+    nodes = narrow_exchanges(push_down(draft(logical, parallelism=1))).nodes.values()
     return LogicalGraph(
         name=logical.name,
         nodes=tuple(LogicalNode(operator=node.operator) for node in nodes),
