@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import polars as pl
@@ -16,7 +17,7 @@ from penstock.api.programs import build
 from penstock.jobmanager.state_dir import StateDir
 from penstock.local import LocalCluster
 from penstock.model.errors import UserError
-from penstock.model.settings import CheckpointSettings, JobSettings, RescaleSettings
+from penstock.model.settings import CheckpointSettings, JobSettings, RescaleSettings, StateSettings
 from penstock.model.views import RescaleView
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -61,18 +62,34 @@ def assert_every_number_counted_once(out: Path) -> None:
         assert seen.to_list() == list(range(1, len(seen) + 1))
 
 
-def test_a_running_job_grows_and_shrinks_and_counts_every_row_once(tmp_path: Path, out: Path) -> None:
-    graph = build(counted, parallelism=2, settings=settings())
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+def test_a_running_job_grows_and_shrinks_without_a_stop_and_counts_every_row_once(
+    tmp_path: Path, out: Path, backend: Literal["memory", "rocksdb"]
+) -> None:
+    chosen = msgspec.structs.replace(settings(), state=StateSettings(backend=backend))
+    graph = build(counted, parallelism=2, settings=chosen)
     with LocalCluster(tmp_path / "state", task_managers=2, slots_per_task_manager=2) as cluster:
         job = cluster.client.submit(msgspec.json.encode(graph)).id
         wait_until(lambda: cluster.client.job(job).state == "running")
-        for wanted in (4, 1, 3):
-            done = penstock("rescale", job, "-p", str(wanted), "--jobmanager", cluster.client.url, "--json")
-            assert done.returncode == 0, done.stderr
-            view = json.loads(done.stdout)
-            assert (view["status"], view["parallelism_after"], view["to"]["counted"]) == ("completed", wanted, wanted)
+        for wanted in (4, 3, 1, 2):
+            before = pids(cluster, job)
+            cluster.client.rescale(job, parallelism=wanted)
+            wait_until(lambda: cluster.client.rescales(job)[-1].status != "pending")
+            view = cluster.client.rescales(job)[-1]
+            assert (view.kind, view.status, view.reason) == ("live", "completed", "")
+            assert (view.parallelism_after, view.after["counted"]) == (wanted, wanted)
+            assert view.groups_moved
+            assert view.bytes_moved
+            assert view.pause_us_max
+            after = pids(cluster, job)
+            assert len(after) == wanted
+            assert {index: pid for index, pid in before.items() if index < wanted}.items() <= after.items()
             assert cluster.client.job(job).parallelism == wanted
-            wait_until(lambda: sum(each.rows_in for v in cluster.client.job(job).vertices for each in v.operators) > 0)
+            seen = cluster.client.job(job).checkpoints_completed
+            wait_until(lambda seen=seen: cluster.client.job(job).checkpoints_completed > seen)
+        done = penstock("rescale", job, "-p", "3", "--jobmanager", cluster.client.url, "--json")
+        assert done.returncode == 0, done.stderr
+        assert (json.loads(done.stdout)["kind"], json.loads(done.stdout)["status"]) == ("live", "completed")
         shown = penstock("rescale", job, "--operator", "counted=2", "--jobmanager", cluster.client.url)
         assert shown.returncode == 0, shown.stderr
         assert "counted 3 -> 2 in " in shown.stdout
@@ -81,10 +98,20 @@ def test_a_running_job_grows_and_shrinks_and_counts_every_row_once(tmp_path: Pat
         found = cluster.client.job(job)
         assert (found.restarts, found.failures) == (0, ())
         history = cluster.client.rescales(job)
-        assert [view.parallelism_after for view in history] == [4, 1, 3, 3]
+        assert [view.parallelism_after for view in history] == [4, 3, 1, 2, 3, 3]
         with pytest.raises(UserError, match=r"S008 job .* is stopped"):
             cluster.client.rescale(job, parallelism=2)
     assert_every_number_counted_once(out)
+
+
+def pids(cluster: LocalCluster, job: str) -> dict[int, int]:
+    """By index of the subtasks that it runs: the process."""
+    found = {}
+    for process in cluster.client.cluster().processes:
+        if process.role == "slot" and process.job == job:
+            for subtask in process.subtasks:
+                found[int(subtask.rpartition("/")[2])] = process.pid
+    return found
 
 
 def test_without_slots_the_job_runs_on_and_a_taskmanager_that_joins_brings_them(tmp_path: Path, out: Path) -> None:

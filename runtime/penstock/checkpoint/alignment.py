@@ -52,13 +52,19 @@ class Stale:
 class Aligner:
     """The channels of one subtask. A subtask without inputs has nothing to align and needs none."""
 
-    def __init__(self, channels: Iterable[ChannelId], *, feedback: Iterable[ChannelId] = ()) -> None:
+    def __init__(
+        self,
+        channels: Iterable[ChannelId],
+        *,
+        feedback: Iterable[ChannelId] = (),
+        passed: CheckpointId = CheckpointId(0),  # noqa: B008 - a number
+    ) -> None:
         self._awaited = frozenset(channels)
         self._feedback = frozenset(feedback)
         self._channels = self._awaited | self._feedback
         self._blocked: set[ChannelId] = set()
         self._pending: Barrier | None = None
-        self._passed = CheckpointId(0)
+        self._passed = passed
         """No barrier up to this one will be passed on again."""
         self._given_up = CheckpointId(0)
 

@@ -307,6 +307,10 @@ class Coordinator:
         if pending.barrier.savepoint or pending.barrier.kind is BarrierKind.RESTART:
             # Somebody has asked for it, who hears of it: no reason to restart the job.
             return given_up
+        if pending.barrier.kind is BarrierKind.RESCALE:
+            # Behind its barrier the job has another size, and nothing to go on from.
+            restart = f"the checkpoint of a rescale failed: {reason}"
+            return GivenUp(given_up.checkpoint, given_up.garbage, restart)
         self._failures_in_a_row += 1
         if self._failures_in_a_row <= self._settings.tolerated_failures:
             return given_up

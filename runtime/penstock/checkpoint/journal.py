@@ -83,6 +83,8 @@ class Resized(Entry, frozen=True, kw_only=True):
     requested_us: int
     cause: str = ""
     """Why it went back to the size before; empty: somebody asked for it."""
+    live: bool = False
+    """The attempt goes on: the plan is the one before, with other numbers of subtasks."""
 
 
 class Ended(Entry, frozen=True, kw_only=True):

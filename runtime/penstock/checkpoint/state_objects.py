@@ -73,6 +73,7 @@ def write(
     sections: Sections,
     *,
     inline_bytes: int = 0,
+    born: int = 0,
 ) -> StateHandle:
     """Encode and store; durable when it returns, but for up to `inline_bytes`, which the handle carries instead."""
     tables = [(uid, section) for uid, section in sections if isinstance(section, Section)]
@@ -84,6 +85,9 @@ def write(
         else:
             store.put(handle.path, data)
     writer = f"{attempt}-{safe_name(subtask.vertex)}-{subtask.index}"
+    if born:
+        # A subtask of this attempt and index may have been there before.
+        writer = f"{writer}-{born}"
     in_object = iter(handle.sections)
     handles, uploaded = [], handle.size
     for uid, section in sections:

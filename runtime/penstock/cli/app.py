@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import commands, graphs, on_spark, processes, rescaling, running, savepoints, verifying
+from penstock.cli import commands, garbage, graphs, on_spark, processes, rescaling, running, savepoints, verifying
 from penstock.model.errors import PenstockError
 
 EXIT_FAILED = 1
@@ -35,6 +35,7 @@ app.command("stop", rich_help_panel="Jobs")(commands.stop)
 app.command("cancel", rich_help_panel="Jobs")(commands.cancel)
 app.add_typer(savepoints.savepoints_app, name="savepoints", rich_help_panel="Savepoints")
 app.add_typer(savepoints.state_app, name="state", rich_help_panel="Savepoints")
+app.command("gc", rich_help_panel="Savepoints")(garbage.gc)
 app.command("jobmanager", rich_help_panel="Processes")(processes.jobmanager)
 app.command("taskmanager", rich_help_panel="Processes")(processes.taskmanager)
 

@@ -8,6 +8,7 @@ import polars as pl
 
 from penstock.connectors.base import SinkContext
 from penstock.connectors.files import stable_hash
+from penstock.model.ids import JobId
 
 ROLL_BYTES = 128 * 1024 * 1024
 """A file is written when this much has been gathered; as Parquet it is a third or less."""
@@ -48,9 +49,13 @@ def partitions(rows: pl.DataFrame, by: Sequence[str]) -> Iterator[tuple[str, pl.
 
 def part_prefix(context: SinkContext) -> str:
     """The beginning of the names of a subtask's files."""
-    # The job is part of the name: a program that is run again must not replace what it wrote before.
-    job = f"{stable_hash(context.job):016x}"[:8]
-    return f"part-{job}-{file_name(context.uid)}-{context.subtask.index}-{context.attempt}"
+    subtask, attempt = context.subtask.index, context.attempt
+    return f"part-{job_mark(context.job)}-{file_name(context.uid)}-{subtask}-{attempt}"
+
+
+def job_mark(job: JobId) -> str:
+    """Part of the names: a program that is run again must not replace what it wrote before."""
+    return f"{stable_hash(job):016x}"[:8]
 
 
 def size_of(frame: pl.DataFrame) -> int:

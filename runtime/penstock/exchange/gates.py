@@ -7,7 +7,7 @@ import polars as pl
 
 from penstock.exchange.channels import SendChannel
 from penstock.exchange.partitioners import Partitioner
-from penstock.model.elements import Element, LoopMark
+from penstock.model.elements import Element, Idleness, LoopMark
 from penstock.model.ids import CheckpointId, Uid
 
 
@@ -43,6 +43,8 @@ class Gate:
         self._now = now
         self._carried = False
         """Rows have come by since the last mark of a loop."""
+        self._time: int | None = None
+        self._idle = False
 
     @property
     def full(self) -> bool:
@@ -58,11 +60,14 @@ class Gate:
 
     def watermark(self, time: int) -> None:
         """Event time, to all."""
+        self._time = time
         for channel in self.channels:
             channel.add_watermark(time)
 
     def control(self, element: Element) -> None:
         """A barrier, idleness or the end of input, to all."""
+        if isinstance(element, Idleness):
+            self._idle = element.idle
         for channel in self.channels:
             channel.add_control(element)
 
@@ -75,6 +80,28 @@ class Gate:
         """Behind all rows so far, to all."""
         self._carried = False
         self.control(mark)
+
+    def switch(
+        self,
+        partitioner: Partitioner,
+        channels: Sequence[SendChannel],
+        *,
+        tell: Sequence[SendChannel],
+        time: bool,
+        idle: bool,
+    ) -> None:
+        """From here on rows go by another table. Those in `tell` hear what all others have heard already.
+
+        Without `time` and `idle` there is nothing to tell of these: they begin anew.
+        """
+        self._partitioner, self.channels = partitioner, tuple(channels)
+        self._time = self._time if time else None
+        self._idle = self._idle and idle
+        for channel in tell:
+            if self._idle:
+                channel.add_control(Idleness(True))
+            if self._time is not None:
+                channel.add_watermark(self._time)
 
     def holds(self, checkpoint: CheckpointId) -> bool:
         """Whether the barrier has yet to leave."""

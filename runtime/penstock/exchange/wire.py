@@ -37,6 +37,8 @@ class FrameKind(enum.IntEnum):
     CREDIT = 7
     """Receiver -> sender: this many bytes more may be sent."""
     LOOP_MARK = 8
+    STATE = 9
+    """Key groups for their new owner; belongs to no channel."""
 
 
 class Hello(msgspec.Struct, frozen=True):

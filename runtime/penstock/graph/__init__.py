@@ -9,7 +9,8 @@ from penstock.graph._data import (
     Region,
     Vertex,
 )
-from penstock.graph.execution import execution, place, slots_wanted, vertex_parallelism
+from penstock.graph.execution import execution, place, place_by_index, slots_wanted, vertex_parallelism
+from penstock.graph.live import NotLive, changed_vertices, channels_of, resized_live
 from penstock.graph.outlines import outline
 from penstock.graph.planning import narrowed, plan
 from penstock.graph.render import as_html, as_svg, as_text
@@ -21,12 +22,15 @@ __all__ = [
     "LogicalEdge",
     "LogicalGraph",
     "LogicalNode",
+    "NotLive",
     "Region",
     "Size",
     "Vertex",
     "as_html",
     "as_svg",
     "as_text",
+    "changed_vertices",
+    "channels_of",
     "execution",
     "moved_groups",
     "moves",
@@ -34,8 +38,10 @@ __all__ = [
     "operator_sizes",
     "outline",
     "place",
+    "place_by_index",
     "plan",
     "resized",
+    "resized_live",
     "size_of",
     "slots_wanted",
     "vertex_parallelism",

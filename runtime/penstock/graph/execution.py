@@ -6,11 +6,12 @@ matches the sender's; each key group is routed to the one subtask that owns it.
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from penstock.graph._data import Edge, JobGraph, Region, Vertex
+from penstock.graph.live import ChannelPlace
 from penstock.model.ids import ChannelId, SlotId, SubtaskId, TaskManagerId, VertexId
 from penstock.model.messages import SlotInfo
 from penstock.model.specs import Broadcast, Forward, Hash
@@ -21,12 +22,18 @@ NO_SLOT = SlotId(TaskManagerId(""), -1)
 """Stands in a task's channels until it is placed."""
 
 
-def execution(graph: JobGraph) -> tuple[Region, ...]:
-    """All subtasks with their channels, by region. Which slots they run in is not known yet."""
+def execution(
+    graph: JobGraph, known: Mapping[ChannelPlace, ChannelId] | None = None, next_channel: int = 0
+) -> tuple[Region, ...]:
+    """All subtasks with their channels, by region. Which slots they run in is not known yet.
+
+    Channels that are known keep their numbers; others get numbers from `next_channel` on.
+    """
+    known = known or {}
     vertices = {vertex.id: vertex for vertex in graph.vertices}
     inputs: dict[SubtaskId, list[InputChannel]] = defaultdict(list)
     outputs: dict[SubtaskId, list[OutputEdge]] = defaultdict(list)
-    channel_ids = map(ChannelId, itertools.count())
+    channel_ids = map(ChannelId, itertools.count(next_channel))
     for edge in graph.edges:
         source, target = vertices[edge.source], vertices[edge.target]
         schema = source.chain[edge.producer].operator.schema_of(edge.output)
@@ -34,7 +41,8 @@ def execution(graph: JobGraph) -> tuple[Region, ...]:
         for sender in _subtasks(source):
             channels = []
             for receiver in _receivers(edge, sender, target):
-                channel = next(channel_ids)
+                place = (sender, receiver, edge.producer, edge.output, edge.port)
+                channel = known[place] if place in known else next(channel_ids)
                 channels.append(OutputChannel(channel=channel, receiver=receiver, slot=NO_SLOT, address=""))
                 inputs[receiver].append(
                     InputChannel(
@@ -95,7 +103,13 @@ def place(region: Region, slots: Sequence[SlotInfo]) -> dict[SlotId, tuple[Task,
         raise ValueError(f"region {region.index} cannot be placed on no slots")
     indices = sorted({subtask.index for subtask in region.subtasks})
     used = min(len(slots), len(indices))
-    slot_of_index = {index: slots[position * used // len(indices)] for position, index in enumerate(indices)}
+    return place_by_index(
+        region, {index: slots[position * used // len(indices)] for position, index in enumerate(indices)}
+    )
+
+
+def place_by_index(region: Region, slot_of_index: dict[int, SlotInfo]) -> dict[SlotId, tuple[Task, ...]]:
+    """Give every task the slot of its index."""
     placed: dict[SlotId, list[Task]] = defaultdict(list)
     for task in region.tasks:
         placed[slot_of_index[task.subtask.index].slot].append(

@@ -79,8 +79,8 @@ class Checkpointing:
             self._drive_last(BarrierKind.FINAL, at)
         elif self.stopping:
             self._drive_last(BarrierKind.STOP, at, stop_savepoint)
-        elif self._rescaling.wants_barrier:
-            self._trigger(BarrierKind.RESTART, at)
+        elif (kind := self._rescaling.wanted_barrier) is not None:
+            self._trigger(kind, at)
         elif self._requested or (due is not None and due <= at.monotonic):
             self._trigger(BarrierKind.CHECKPOINT, at)
 
@@ -107,13 +107,14 @@ class Checkpointing:
     def counted_before(self) -> list[OperatorMetrics]:
         """What operators had counted in the checkpoint that their region was restored from, or will be."""
         starts = [(run.uids, run.restored if run.alive else self._coordinator.latest) for run in self._regions.runs]
-        return [
+        restored = [
             each.without_present()
             for uids, manifest in starts
             if manifest is not None
             for each in manifest.counters
             if each.uid in uids
         ]
+        return restored + [each.without_present() for run in self._regions.runs for each in run.counted]
 
     def written(self, entry: journal.CheckpointCompleted, at: Moment, *, ending: bool) -> None:
         """It is in the journal: its output may be shown, unless the job ends without it."""
@@ -124,6 +125,8 @@ class Checkpointing:
         self._outbox.delete(self._coordinator.journaled(entry, commit_by=awaited, monotonic=at.monotonic))
         manifest = entry.manifest
         self.savepoints.completed(manifest, at)
+        if manifest.kind == BarrierKind.RESCALE.value:
+            self._rescaling.on_checkpoint(manifest)
         if manifest.kind == BarrierKind.RESTART.value and not self._rescaling.on_checkpoint(manifest):
             self.let_go_on(manifest.checkpoint)
         if not ending:
@@ -192,12 +195,12 @@ class Checkpointing:
             return
         if kind is BarrierKind.CHECKPOINT:
             self._requested = False
-        if kind is BarrierKind.RESTART:
-            self._rescaling.on_barrier(at)
         subtasks = [subtask for run in self._regions.runs for subtask in run.region.subtasks]
         barrier = self._coordinator.trigger(
             kind, subtasks, now_us=at.now_us, monotonic=at.monotonic, savepoint=savepoint
         )
+        if kind in (BarrierKind.RESTART, BarrierKind.RESCALE):
+            self._rescaling.on_barrier(barrier.checkpoint, at)
         for run in self._regions.runs:
             for slot in run.source_slots():
                 trigger = messages.Trigger(

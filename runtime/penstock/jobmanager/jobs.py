@@ -25,6 +25,7 @@ from penstock.jobmanager.events import Command, JobSubmitted
 from penstock.jobmanager.failures import Failure
 from penstock.jobmanager.journal_writer import JournalWriter
 from penstock.jobmanager.lifecycle import TERMINAL, JobState, move
+from penstock.jobmanager.moving import Moving
 from penstock.jobmanager.outbox import Outbox
 from penstock.jobmanager.placing import PACKED, Placing
 from penstock.jobmanager.regions import RegionRun, Regions, RegionState
@@ -67,7 +68,8 @@ class Job:
         self._journal, self._timing, self._at = writer, timing, at
         self._outbox = Outbox(job)
         self.regions = Regions(graph, since=at.monotonic)
-        self.rescaling = Rescaling(job, self.regions, pool, graph, graphs.size_of(graph))
+        self.moving = Moving(graph, store, regions=self.regions, pool=pool, outbox=self._outbox, repeat=timing.repeat)
+        self.rescaling = Rescaling(job, self.regions, pool, graph, graphs.size_of(graph), self.moving)
         self._placing = Placing(graph, store, regions=self.regions, pool=pool, outbox=self._outbox)
         self.checkpointing = Checkpointing(
             coordinator=checkpoints,
@@ -146,14 +148,18 @@ class Job:
             self.ignored += 1
             self._on_stale(message)
             return
+        self.moving.on_message(message)
         match message:
             case messages.Running(slot=slot) if slot in run.placement:
                 run.reported[slot] = None
                 if run.state is RegionState.DEPLOYING and len(run.reported) == len(run.placement):
                     run.enter(RegionState.RUNNING, self._at.monotonic)
             case messages.Acknowledged(checkpoint=checkpoint, subtask=subtask, handle=handle):
-                if self.checkpoints.acknowledge(checkpoint, subtask, handle) is coordinator.Answer.STALE:
+                answer = self.checkpoints.acknowledge(checkpoint, subtask, handle)
+                if answer is coordinator.Answer.STALE:
                     self._on_stale(message)
+                elif answer is coordinator.Answer.ACCEPTED:
+                    self.moving.on_acknowledged(checkpoint, subtask, handle)
             case messages.Declined(checkpoint=checkpoint, subtask=subtask, reason=reason):
                 self._restart_all(self.checkpointing.fail(checkpoint, f"{subtask} declined: {reason}", self._at))
             case messages.Committed(checkpoint=checkpoint, slot=slot):
@@ -161,13 +167,16 @@ class Job:
                     self.end(JobState.FINISHED if kind is BarrierKind.FINAL else JobState.STOPPED, "")
             case messages.InputEnded(subtask=subtask) if subtask in run.region.subtasks:
                 run.ended[subtask] = None
+            case messages.Failed(slot=slot) if self.moving.joins(slot):
+                self._give_up_rescale(str(failures.from_message(message)))
             case messages.Failed():
                 self._on_failure(run, failures.from_message(message))
             case messages.Reached() if not self._over:
                 self._aligning.heard(run, message)
             case messages.SlotReport(tasks=tasks):
-                run.metrics |= {metrics.subtask: metrics for metrics in tasks}
-                run.ended |= {metrics.subtask: None for metrics in tasks if metrics.ended}
+                known = [metrics for metrics in tasks if metrics.subtask in run.region.subtasks]
+                run.metrics |= {metrics.subtask: metrics for metrics in known}
+                run.ended |= {metrics.subtask: None for metrics in known if metrics.ended}
 
     def on_slot_lost(self, lost: LostSlot) -> None:
         """The process is gone."""
@@ -175,6 +184,8 @@ class Job:
         run = self.regions.of(lost.usage.attempt)
         if run is None:
             self._explain(failure, lost.usage.attempt)
+        elif self.moving.joins(lost.slot):
+            self._give_up_rescale(str(failure))
         elif run.state is RegionState.JOURNALING:
             # Nothing was deployed: other slots will do, and no failure is counted.
             self._placing.end_attempt(run, self._at, run.cause)
@@ -218,6 +229,8 @@ class Job:
                     self._fail_region(run, Failure("C024", what))
             case journal.CheckpointCompleted(manifest=manifest):
                 self._restart_all(self.checkpointing.fail(manifest.checkpoint, what, self._at))
+            case journal.Resized(live=True):
+                self._restart_all(self.rescaling.on_live_refused(what))
             case journal.Resized():
                 if (checkpoint := self.rescaling.on_refused(what, self._at)) is not None:
                     self.checkpointing.let_go_on(checkpoint)
@@ -248,6 +261,7 @@ class Job:
                 self._place_regions()
                 self._show_state()
                 self._restart_all(self.checkpointing.give_up_late(self._at))
+                self._restart_all(self.rescaling.late(self._at))
                 if self._all_running:
                     if reason := self.rescaling.drive(self._at):
                         self._give_up_rescale(reason)
@@ -332,7 +346,7 @@ class Job:
         self._placing.end_attempt(run, self._at, str(failure))
         self.checkpointing.interrupt(f"{failure.place or 'a region'} failed", self._at)
         self._move(JobState.RESTARTING, str(failure))
-        goes_back = self.rescaling.on_failure(str(failure))
+        goes_back = self.rescaling.on_failure(str(failure), self._at)
         if failure.fatal and not goes_back:
             self.end(JobState.FAILED, str(failure))
         elif self._never_works(failure) and not goes_back:
@@ -383,7 +397,11 @@ class Job:
         """The journal says so: all regions start again at once, from the checkpoint that was taken for this."""
         if self._ending is not None:
             return
-        graph = self.rescaling.on_written(entry, self._at)
+        goes_on = entry.live and self._all_running
+        graph = self.rescaling.on_written(entry, self._at, goes_on=goes_on)
+        if goes_on:
+            self._outbox.note("info", "job rescaled", parallelism=entry.parallelism, operators=entry.operators)
+            return
         self._placing.replan(graph, self._at)
         self.checkpointing.interrupt("the job starts again at another size", self._at)
         self._move(JobState.RESTARTING, f"parallelism is {entry.parallelism} now")

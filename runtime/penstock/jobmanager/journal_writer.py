@@ -67,6 +67,7 @@ class JournalWriter:
             checkpoint=move.checkpoint,
             requested_us=move.requested_us,
             cause=move.cause,
+            live=move.live,
         )
 
     def written(self, entry: journal.JournalEntry, sha256: str) -> bool:

@@ -20,6 +20,7 @@ from penstock.checkpoint.selection import handles_for
 from penstock.graph import JobGraph, Region, execution, slots_wanted
 from penstock.jobmanager import packing
 from penstock.jobmanager.failures import Failure
+from penstock.model.counters import OperatorMetrics
 from penstock.model.handles import Manifest
 from penstock.model.ids import Attempt, SlotId, SubtaskId
 from penstock.model.messages import GroupTime, TaskMetrics
@@ -58,6 +59,8 @@ class RegionRun:
     failure: Failure | None = None
     cause: str = ""
     """Why this attempt is needed; empty for the first."""
+    counted: list[OperatorMetrics] = field(default_factory=list)
+    """By subtasks that have left the attempt."""
 
     @property
     def number(self) -> Attempt:
@@ -93,7 +96,7 @@ class RegionRun:
         """Back to the start; nothing of the last attempt counts any more."""
         self.enter(RegionState.WAITING, monotonic)
         self.attempt = self.restored = self.failure = None
-        self.cause = cause
+        self.cause, self.counted = cause, []
         self.placement, self.reported, self.ended, self.metrics, self.reached = {}, {}, {}, {}, {}
 
     def source_slots(self) -> list[SlotId]:
@@ -113,6 +116,8 @@ class Regions:
         """As it is run: planned for the present parallelism."""
         self._apart: Sequence[Region] = execution(graph)
         self.last_attempt = Attempt(0)
+        self.next_channel = 0
+        """Above all numbers of channels that were ever used, but for those that `graph` gives by itself."""
         self.runs: list[RegionRun] = []
         self.set_apart(since, cause="")
 
@@ -152,6 +157,10 @@ class Regions:
         """Another size. None of them may run."""
         self.graph, self._apart = graph, execution(graph)
         self.set_apart(since, cause="")
+
+    def settle(self, graph: JobGraph, region: Region) -> None:
+        """Another size, which the only region has already."""
+        self.graph, self._apart = graph, (region,)
 
     def merge(self, count: int, since: float) -> None:
         """At most so many. None of them may run."""

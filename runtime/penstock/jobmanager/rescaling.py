@@ -4,7 +4,14 @@
       |         |           |             |
       +---------+-----------+-> failed    +-> RETURNING -> failed, at the size before
 
-SLOTS: some are missing; the job runs on as it is. BARRIER: they are kept for it, and a RESTART checkpoint is due or
+and where the job can go on meanwhile (`moving`)
+
+    SLOTS -> PREPARING -> MOVING -> JOURNALING -> completed
+                 |           |           |
+                 +-> failed  +-----------+-> failed, by a restart at the size before
+
+SLOTS: some are missing; the job runs on as it is. PREPARING: new slots get their tasks. MOVING: the barrier is on its
+way, or groups are. BARRIER: they are kept for it, and a RESTART checkpoint is due or
 under way. JOURNALING: that is complete, sources emit nothing, and the new size is on its way into the journal.
 STARTING: the journal says so; all regions start again. RETURNING: they did not come up, and the size before, which
 restores the same checkpoint, is on its way into the journal.
@@ -22,10 +29,12 @@ import msgspec
 
 from penstock import graph as graphs
 from penstock.checkpoint import journal
-from penstock.graph import JobGraph, Size
+from penstock.graph import JobGraph, NotLive, Size
+from penstock.jobmanager.moving import Moving
 from penstock.jobmanager.regions import Regions
 from penstock.jobmanager.slots import SlotPool, Usage
 from penstock.jobmanager.timing import Moment
+from penstock.model.elements import BarrierKind
 from penstock.model.handles import Manifest
 from penstock.model.ids import Attempt, CheckpointId, JobId
 from penstock.model.views import RescaleView
@@ -41,10 +50,15 @@ class Phase(enum.Enum):
     """How far a rescale is."""
 
     SLOTS = "slots"
+    PREPARING = "preparing"
+    MOVING = "moving"
     BARRIER = "barrier"
     JOURNALING = "journaling"
     STARTING = "starting"
     RETURNING = "returning"
+
+
+_PATIENT: Final = (Phase.SLOTS, Phase.PREPARING, Phase.MOVING, Phase.BARRIER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +69,7 @@ class Move:
     checkpoint: CheckpointId
     requested_us: int
     cause: str = ""
+    live: bool = False
 
 
 @dataclass(slots=True)
@@ -74,6 +89,9 @@ class _Present:
     stopped_us: int = 0
     """When sources were asked to emit nothing more."""
     failure: str = ""
+    live: bool = False
+    """The job goes on meanwhile."""
+    why_not_live: str = ""
 
 
 @dataclass(slots=True)
@@ -86,20 +104,34 @@ class Rescaling:
     submitted: JobGraph
     size: Size
     """That the journal says."""
+    moving: Moving
     _present: _Present | None = None
     _views: list[RescaleView] = field(default_factory=list)
 
     # ------------------------------------------------------------ what is known
 
     @property
-    def wants_barrier(self) -> bool:
-        """A RESTART checkpoint is due, as soon as one is possible."""
-        return self._present is not None and self._present.phase is Phase.BARRIER
+    def wanted_barrier(self) -> BarrierKind | None:
+        """Of this kind, as soon as one is possible."""
+        if self._present is not None and self._present.phase is Phase.BARRIER:
+            return BarrierKind.RESTART
+        if self._present is not None and self._present.phase is Phase.PREPARING and self.moving.ready:
+            return BarrierKind.RESCALE
+        return None
 
     @property
     def switching(self) -> bool:
         """Nothing else may begin before the journal has the new size."""
-        return self._present is not None and self._present.phase in (Phase.JOURNALING, Phase.RETURNING)
+        return self._present is not None and self._present.phase in (
+            Phase.MOVING,
+            Phase.JOURNALING,
+            Phase.RETURNING,
+        )
+
+    @property
+    def phase(self) -> Phase | None:
+        """How far the one that is under way is."""
+        return self._present.phase if self._present is not None else None
 
     @property
     def under_way(self) -> RescaleView | None:
@@ -118,9 +150,10 @@ class Rescaling:
 
     def wakes(self) -> list[float]:
         """When patience ends."""
-        present = self._present
-        waits = present is not None and present.phase in (Phase.SLOTS, Phase.BARRIER)
-        return [present.deadline] if present is not None and waits else []
+        present, wakes = self._present, self.moving.wakes()
+        if present is not None and present.phase in _PATIENT:
+            wakes.append(present.deadline)
+        return wakes
 
     # ------------------------------------------------------------ what happens
 
@@ -158,26 +191,45 @@ class Rescaling:
     def drive(self, at: Moment) -> str:
         """Every region runs: keep slots when all are there. Returns why it has to be given up, mostly nothing."""
         present = self._present
+        self.moving.drive(at)
         if present is None:
             return ""
         if present.phase is Phase.STARTING:
             self._complete(present, at)
         elif present.phase is Phase.SLOTS:
             self._keep_slots(present, at)
-        if present.phase not in (Phase.SLOTS, Phase.BARRIER) or at.monotonic < present.deadline:
+        elif present.phase is Phase.MOVING and present.checkpoint is not None and self.moving.settled:
+            present.phase = Phase.JOURNALING
+        if present.phase not in (Phase.SLOTS, Phase.PREPARING, Phase.BARRIER) or at.monotonic < present.deadline:
             return ""
         waited = (at.now_us - present.requested_us) / 1e6
         return f"given up after {waited:.1f} s: {self._views[-1].reason}"
 
-    def on_barrier(self, at: Moment) -> None:
-        """A RESTART barrier is on its way: what it reaches first stands still."""
-        if self._present is not None:
-            self._present.stopped_us = at.now_us
-            self._show(reason="waits for its checkpoint")
+    def late(self, at: Moment) -> str:
+        """Groups that do not arrive in time: why the job has to start again, mostly nothing."""
+        present = self._present
+        if present is None or present.phase is not Phase.MOVING or at.monotonic < present.deadline:
+            return ""
+        return f"the rescale was not complete {(at.now_us - present.stopped_us) / 1e6:.1f} s after its barrier"
+
+    def on_barrier(self, checkpoint: CheckpointId, at: Moment) -> None:
+        """It is on its way. What a RESTART barrier reaches first stands still."""
+        present = self._present
+        if present is None:
+            return
+        present.stopped_us = at.now_us
+        if present.live:
+            present.phase = Phase.MOVING
+            present.deadline = at.monotonic + 2 * self.submitted.settings.checkpoint.timeout_us / 1e6
+            self.moving.on_barrier(checkpoint)
+        self._show(reason="moves key groups" if present.live else "waits for its checkpoint")
 
     def on_checkpoint(self, manifest: Manifest) -> bool:
-        """The RESTART checkpoint is in the journal. False: it was given up meanwhile, and nothing follows."""
+        """Its checkpoint is in the journal. False: it was given up meanwhile, and nothing follows."""
         present = self._present
+        if present is not None and present.phase is Phase.MOVING:
+            present.checkpoint = manifest.checkpoint
+            return True
         if present is None or present.phase is not Phase.BARRIER:
             return False
         present.phase, present.checkpoint = Phase.JOURNALING, manifest.checkpoint
@@ -191,14 +243,20 @@ class Rescaling:
         if present is None or present.checkpoint is None or not self.switching:
             return None
         size = present.after if present.phase is Phase.JOURNALING else present.before
-        return Move(size, present.checkpoint, present.requested_us, present.failure)
+        if present.phase is Phase.MOVING:
+            return None
+        return Move(size, present.checkpoint, present.requested_us, present.failure, present.live)
 
-    def on_written(self, entry: journal.Resized, at: Moment) -> JobGraph:
-        """The journal says it; the plan to go on with."""
+    def on_written(self, entry: journal.Resized, at: Moment, *, goes_on: bool = False) -> JobGraph:
+        """The journal says it; the plan to go on with, and if the attempt does `goes_on`, nothing else changes."""
         self.size = Size(entry.parallelism, entry.operators)
         self._set_free()
         present = self._present
         assert present is not None
+        if goes_on:
+            self._complete_live(present, at)
+            return present.graph
+        self.moving.forget()
         if present.phase is Phase.RETURNING:
             self._fail(f"went back to the size before: {present.failure}", at)
             return graphs.resized(self.submitted, self.size)
@@ -214,9 +272,20 @@ class Rescaling:
         self.give_up(reason, at, always=True)
         return present.checkpoint
 
-    def on_failure(self, reason: str) -> bool:
+    def on_live_refused(self, reason: str) -> str:
+        """What runs has another size than the journal says: why the job has to start again."""
+        if self._present is not None:
+            self._present.phase = Phase.MOVING
+        return reason
+
+    def on_failure(self, reason: str, at: Moment) -> bool:
         """A region has failed. True: it did not come up at its new size, and goes back."""
         present = self._present
+        if present is not None and present.phase in (Phase.PREPARING, Phase.MOVING):
+            moves = present.phase is Phase.MOVING
+            self.moving.forget()
+            self._fail(f"went back to the size before: {reason}" if moves else reason, at)
+            return moves
         if present is None or present.phase is not Phase.STARTING:
             return False
         present.phase, present.failure = Phase.RETURNING, reason
@@ -225,7 +294,11 @@ class Rescaling:
 
     def give_up(self, reason: str, at: Moment, *, always: bool = False) -> None:
         """It is not to be; `always`: however far it is."""
-        if self._present is not None and (always or self._present.phase in (Phase.SLOTS, Phase.BARRIER)):
+        early = (Phase.SLOTS, Phase.PREPARING, Phase.BARRIER)
+        if self._present is not None and (always or self._present.phase in early):
+            if self._present.phase is Phase.PREPARING:
+                self.moving.abandon(at)
+            self.moving.forget()
             self._set_free()
             self._fail(reason, at)
 
@@ -233,17 +306,18 @@ class Rescaling:
         """What an earlier JobManager has written. The last one may still have to show that it comes up."""
         before: Size | None = None
         last: journal.Resized | None = None
+        graph = self.submitted
         for entry in entries:
             match entry:
                 case journal.Resized():
                     before, self.size = self.size, Size(entry.parallelism, entry.operators)
                     self._remember(entry, before)
+                    graph = self._graph_of(graph, entry)
                     last = entry if not entry.cause else None
                 case journal.CheckpointCompleted():
                     last = None
         if before is None:
             return
-        graph = graphs.resized(self.submitted, self.size)
         self.regions.replan(graph, at.monotonic)
         if last is not None:
             self._present = _Present(
@@ -260,7 +334,52 @@ class Rescaling:
 
     # ------------------------------------------------------------ inside
 
+    def _graph_of(self, running: JobGraph, entry: journal.Resized) -> JobGraph:
+        size = Size(entry.parallelism, entry.operators)
+        live = graphs.resized_live(running, self.submitted, size) if entry.live else None
+        return live if isinstance(live, JobGraph) else graphs.resized(self.submitted, size)
+
+    def _prepare_live(self, present: _Present, at: Moment) -> bool:
+        """Whether the job gets its size while it runs, or waits for slots to do so."""
+        plan = self.moving.plan(present.after)
+        free = self.pool.free()
+        if not isinstance(plan, NotLive):
+            if len(plan.missing) > len(free):
+                held = len(plan.held)
+                wanted = held + len(plan.missing)
+                self._show(reason=f"needs {wanted} slots, has {held}, {len(free)} free; waits for more")
+                return True
+            obstacle = self.moving.begin(plan, free, at)
+            if obstacle is None:
+                present.phase, present.live, present.graph = Phase.PREPARING, True, plan.graph
+                timeout = self.submitted.settings.checkpoint.timeout_us / 1e6
+                present.deadline = max(present.deadline, at.monotonic + timeout)
+                self._show(reason="prepares its slots", kind=LIVE)
+                return True
+            plan = obstacle
+        present.why_not_live = plan.reason
+        return False
+
+    def _complete_live(self, present: _Present, at: Moment) -> None:
+        moved = self.moving.moved
+        self.moving.settle(at)
+        self._present = None
+        handed = [each for each in moved if not each.rebuilt]
+        pauses = sorted(each.pause_us for each in handed for _ in range(each.first, each.end))
+        self._show(
+            status=COMPLETED,
+            reason="",
+            ended_us=at.now_us,
+            groups_moved=len(pauses),
+            bytes_moved=sum(each.size for each in handed),
+            pause_us_p50=_quantile(pauses, 0.5),
+            pause_us_p99=_quantile(pauses, 0.99),
+            pause_us_max=_quantile(pauses, 1.0),
+        )
+
     def _keep_slots(self, present: _Present, at: Moment) -> None:
+        if self._prepare_live(present, at):
+            return
         held = sum(len(run.placement) for run in self.regions.runs)
         free = self.pool.free()
         missing = present.wanted - held
@@ -281,7 +400,7 @@ class Rescaling:
         pause_us = max(0, at.now_us - present.stopped_us) if present.stopped_us else None
         self._show(
             status=COMPLETED,
-            reason="",
+            reason=f"started again: {present.why_not_live}" if present.why_not_live else "",
             ended_us=at.now_us,
             pause_us_p50=pause_us,
             pause_us_p99=pause_us,
@@ -303,7 +422,7 @@ class Rescaling:
         self._views.append(
             RescaleView(
                 id=self._views[-1].id + 1 if self._views else 1,
-                kind=RESTART,
+                kind=LIVE if entry.live else RESTART,
                 status=COMPLETED,
                 started_us=entry.requested_us,
                 ended_us=entry.time_us,
@@ -314,3 +433,8 @@ class Rescaling:
             )
         )
         del self._views[:-HISTORY]
+
+
+def _quantile(ordered: list[int], share: float) -> int | None:
+    """0: nothing moved, so nothing waited."""
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0

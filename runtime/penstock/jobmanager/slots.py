@@ -184,6 +184,11 @@ class SlotPool:
         slot = self._find(slot_id)
         return slot is not None and slot.usage == usage and slot.cancel_at is None
 
+    def info(self, slot_id: SlotId) -> SlotInfo | None:
+        """The process behind the slot; None: there is none."""
+        slot = self._find(slot_id)
+        return slot.info if slot is not None else None
+
     def versions(self, slots: Iterable[SlotInfo]) -> Mapping[TaskManagerId, Mapping[str, str]]:
         """Software of the TaskManagers behind these slots."""
         names = dict.fromkeys(info.slot.task_manager for info in slots)

@@ -24,6 +24,10 @@ class BarrierKind(enum.Enum):
     RESTART = "restart"
     """Sources emit nothing after it; the job starts again from this checkpoint at once, with another parallelism."""
 
+    RESCALE = "rescale"
+    """Behind it, rows go to the subtasks of another parallelism, and key groups that get another owner are handed
+    over. It is a checkpoint of the size before."""
+
     FINAL = "final"
     """All input has ended; the job is finished when this checkpoint is committed."""
 

@@ -9,8 +9,8 @@ import msgspec
 from penstock.model.counters import OperatorMetrics
 from penstock.model.elements import BarrierKind
 from penstock.model.handles import StateHandle
-from penstock.model.ids import Attempt, CheckpointId, JobId, SlotId, SubtaskId, TaskManagerId
-from penstock.model.tasks import Deployment
+from penstock.model.ids import Attempt, CheckpointId, JobId, SlotId, SubtaskId, TaskManagerId, VertexId
+from penstock.model.tasks import Deployment, Reshape, Task
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -83,8 +83,36 @@ class Align(Message, frozen=True, kw_only=True):
     others: dict[str, int]
 
 
-ToSlot = Deploy | Trigger | Overtake | Commit | Abort | Align
-ToTaskManager = Deploy | Trigger | Overtake | Commit | Abort | Align | Cancel | Probe
+class Prepare(Message, frozen=True, kw_only=True):
+    """A RESCALE barrier will come: connect what it changes. Asked again when there is no answer."""
+
+    job: JobId
+    attempt: Attempt
+    reshape: Reshape
+    tasks: tuple[Task, ...]
+    """Those that the slot has afterwards."""
+
+
+class Forgo(Message, frozen=True, kw_only=True):
+    """The barrier that was prepared for does not come."""
+
+    job: JobId
+    attempt: Attempt
+    number: int
+
+
+class Reassign(Message, frozen=True, kw_only=True):
+    """To slots with sources whose number changes: where all splits were at the barrier."""
+
+    job: JobId
+    attempt: Attempt
+    number: int
+    vertex: VertexId
+    handles: tuple[StateHandle, ...]
+
+
+ToSlot = Deploy | Trigger | Overtake | Commit | Abort | Align | Prepare | Forgo | Reassign
+ToTaskManager = Deploy | Trigger | Overtake | Commit | Abort | Align | Prepare | Forgo | Reassign | Cancel | Probe
 
 
 class Directed(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,7 +236,42 @@ class SlotReport(Message, frozen=True, kw_only=True):
     """0: not measured."""
 
 
-FromSlot = Running | Acknowledged | Declined | Committed | InputEnded | Failed | Reached | SlotReport
+class Prepared(Message, frozen=True, kw_only=True):
+    """All that the barrier changes is connected."""
+
+    job: JobId
+    attempt: Attempt
+    slot: SlotId
+    number: int
+
+
+class Moved(msgspec.Struct, frozen=True, kw_only=True):
+    """Key groups that a subtask was handed."""
+
+    vertex: VertexId
+    first: int
+    end: int
+    size: int
+    """Bytes."""
+    pause_us: int
+    """From the barrier at the old owner until rows that had waited were worked off."""
+    rebuilt: bool = False
+    """They have the owner that they had, which had to be made anew for its part."""
+
+
+class Settled(Message, frozen=True, kw_only=True):
+    """The barrier has passed all tasks of the slot, and nothing is awaited any more."""
+
+    job: JobId
+    attempt: Attempt
+    slot: SlotId
+    number: int
+    moved: tuple[Moved, ...]
+
+
+FromSlot = (
+    Running | Acknowledged | Declined | Committed | InputEnded | Failed | Reached | SlotReport | Prepared | Settled
+)
 
 
 # ---------------------------------------------------------------- TaskManager -> JobManager
@@ -256,5 +319,5 @@ class Leaving(Message, frozen=True, kw_only=True):
 
 ToJobManager = (
     Running | Acknowledged | Declined | Committed | InputEnded | Failed | Reached
-    | Register | SlotReady | Heartbeat | Leaving
+    | Register | SlotReady | Heartbeat | Leaving | Prepared | Settled
 )  # fmt: skip

@@ -3,7 +3,7 @@
 import msgspec
 
 from penstock.model.handles import StateHandle
-from penstock.model.ids import Attempt, ChannelId, JobId, SlotId, SubtaskId, Uid
+from penstock.model.ids import Attempt, ChannelId, JobId, SlotId, SubtaskId, Uid, VertexId
 from penstock.model.settings import JobSettings
 from penstock.model.specs import MAIN_OUTPUT, Operator, Partitioning, Schema, Source
 
@@ -79,6 +79,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[OutputEdge, ...] = ()
     restore: tuple[StateHandle, ...] = ()
     """State objects of the checkpoint that hold something for this subtask."""
+    born: int = 0
+    """The rescale that it came with; it names what it writes, beside the attempt. 0: it began with the attempt."""
 
 
 def alignment_of(task: Task) -> tuple[str, int] | None:
@@ -88,6 +90,25 @@ def alignment_of(task: Task) -> tuple[str, int] | None:
         return None
     # No uid has a #, and no name of a group.
     return head.spec.alignment.group or f"#{head.uid}", head.spec.alignment.within_us
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a subtask runs."""
+
+    subtask: SubtaskId
+    slot: SlotId
+    address: str
+
+
+class Reshape(msgspec.Struct, frozen=True, kw_only=True):
+    """What a RESCALE barrier changes. Vertices that are not named keep their subtasks."""
+
+    number: int
+    """Grows within a job."""
+    before: dict[VertexId, int]
+    after: dict[VertexId, int]
+    owners: tuple[Owner, ...]
+    """Of the subtasks of these vertices, afterwards."""
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,3 +121,5 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     settings: JobSettings
     store: str
     """URI of the object store's root for this job's state."""
+    joins: Reshape | None = None
+    """The tasks join others that run already: they begin behind that barrier, and are handed their state."""

@@ -7,7 +7,7 @@ wakes up with an older watermark holds the output where it is until it has caugh
 back the one that is ahead: in whatever order they fell silent, time is the same afterwards.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Container, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -73,6 +73,17 @@ class Valve(Generic[InputId]):
         """Forget an input. Without any, the output stays as it is: more may come."""
         self._inputs.pop(name, None)
         return self._update()
+
+    def replaced(
+        self, inputs: Iterable[InputId], *, restarted: Container[InputId]
+    ) -> "tuple[Valve[InputId], ValveChange]":
+        """A valve of other inputs that goes on from here: those that stay are as they were, unless they begin anew."""
+        valve: Valve[InputId] = Valve()
+        for name in inputs:
+            known = self._inputs.get(name)
+            valve._inputs[name] = _Input() if known is None or name in restarted else known
+        valve.watermark, valve.idle = self.watermark, self.idle
+        return valve, valve._update()
 
     def _update(self) -> ValveChange:
         unfinished = [each for each in self._inputs.values() if not each.ended]

@@ -8,6 +8,7 @@ import polars as pl
 from penstock.model.errors import UserError
 from penstock.savepoints.frames import Savepoint, read_tables
 from penstock.savepoints.manifest import (
+    ABANDONED,
     MANIFEST,
     SavepointManifest,
     open_savepoint,
@@ -48,7 +49,8 @@ def find(uri: str) -> Iterator[tuple[str, SavepointManifest]]:
     found = []
     for folder in folders:
         place: ObjectStore = Prefixed(store, folder) if folder else store
-        found.append((place.uri, read_manifest(place)))
+        if place.get(MANIFEST) not in (None, ABANDONED):
+            found.append((place.uri, read_manifest(place)))
     yield from sorted(found, key=lambda each: each[1].created_us)
 
 

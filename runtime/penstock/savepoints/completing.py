@@ -50,7 +50,9 @@ def complete(store: ObjectStore, taken: Taken) -> SavepointManifest:
     """Write the manifest, by conditional create; then remove what other tries have left in the folder.
 
     In this order: whoever writes this may have been replaced, and not know it, while another JobManager took the
-    savepoint again, into the same folder. The one manifest decides whose tables stay.
+    savepoint again, into the same folder. The one manifest decides whose tables stay. Tables that garbage
+    collection has removed by now are found missing here: before this point it claims the folder, and after it nothing
+    is removed that the manifest names.
     """
     manifest = make_manifest(store, taken)
     data = encode(manifest)
@@ -68,10 +70,20 @@ def complete(store: ObjectStore, taken: Taken) -> SavepointManifest:
             where=store.uri,
             fix="name another folder; a savepoint is never written over",
         )
-    named = {table.path for table in taken.tables}
+    missing = {table.path for table in taken.tables}
     for info in store.list(f"{STATES}/"):
-        if info.path not in named:
+        if info.path not in missing:
             store.delete(info.path)
+        missing.discard(info.path)
+    if missing:
+        # Written long ago, and removed since as garbage, with a claim that has gone as well.
+        store.delete(MANIFEST)
+        raise UserError(
+            "S027",
+            f"{min(missing)} is gone: the savepoint took so long that it was taken for garbage",
+            where=store.uri,
+            fix="take another one, and give `penstock gc` a longer --grace",
+        )
     return manifest
 
 

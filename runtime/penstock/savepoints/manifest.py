@@ -15,6 +15,9 @@ from penstock.model.ids import Uid
 from penstock.storage import ObjectStore, folder_of, open_store
 
 MANIFEST: Final = "manifest.json"
+ABANDONED: Final = b'{"format": 0}'
+"""In the place of a manifest: nobody may complete this savepoint any more, its tables are being removed."""
+
 FORMAT: Final = 1
 OLDEST_FORMAT: Final = 1
 
@@ -197,6 +200,10 @@ def read_manifest(store: ObjectStore) -> SavepointManifest:
 
 def decode(data: bytes, *, where: str) -> SavepointManifest:
     """What `encode` wrote, also by other versions."""
+    if data == ABANDONED:
+        raise UserError(
+            "S001", "this savepoint was never completed, and is being removed", where=where, fix="name another one"
+        )
     try:
         found = msgspec.json.decode(data, type=_Format).format
         if not OLDEST_FORMAT <= found <= FORMAT:

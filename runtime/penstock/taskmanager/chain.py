@@ -12,6 +12,7 @@ import polars as pl
 
 from penstock.checkpoint.state_objects import Restored
 from penstock.exchange.gates import Gate
+from penstock.model.clocks import MIN_WATERMARK
 from penstock.model.elements import Barrier, Element, LoopMark
 from penstock.model.errors import PenstockError
 from penstock.model.ids import CheckpointId, Uid
@@ -19,7 +20,8 @@ from penstock.model.specs import MAIN_OUTPUT
 from penstock.model.specs import Operator as OperatorDescription
 from penstock.model.tasks import ChainLink
 from penstock.operators import side_by_side
-from penstock.operators.base import Operator, OperatorContext, Snapshot
+from penstock.operators.base import Operator, OperatorContext, Output, Snapshot
+from penstock.operators.divided import Divided
 
 MakeOperator = Callable[[OperatorDescription, OperatorContext], Operator]
 
@@ -47,6 +49,10 @@ class Node:
         self.counters = context.counters
         self._main = Readers()
         self.outputs = {MAIN_OUTPUT: self._main}
+        self.passed = MIN_WATERMARK
+        """How far event time is behind this operator, as it was told last."""
+        self.divided: Divided | None = None
+        """In front of an operator that ran before: only what it makes of event time counts."""
 
     def readers(self, output: str) -> Readers:
         """Who reads that output."""
@@ -70,6 +76,14 @@ class Node:
 
     def pass_watermark(self, time: int) -> None:
         """Event time has advanced behind this operator."""
+        if self.divided is not None:
+            self.divided.adopted_passed(time)
+        else:
+            self.release_watermark(time)
+
+    def release_watermark(self, time: int) -> None:
+        """Pass it on."""
+        self.passed = time
         for readers in self.outputs.values():
             for child in readers.children:
                 child.on_watermark(time)
@@ -82,12 +96,37 @@ class Node:
         if passed is not None:
             self.pass_watermark(passed)
 
+    def divide(self, divided: Divided, *, watermark: int) -> None:
+        """The operator becomes the first part of `divided`."""
+        operator, self.operator, self.divided = self.operator, divided, divided
+        divided.open(self.context, _BehindDivided(self))
+        divided.adopt(operator, watermark=watermark, passed=self.passed)
+
     def walk(self) -> "Iterator[Node]":
         """This operator and all under it, in pre-order."""
         yield self
         for readers in self.outputs.values():
             for child in readers.children:
                 yield from child.walk()
+
+
+class _BehindDivided(Output):
+    """What a divided operator says itself, not one of its parts."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def emit(self, frame: pl.DataFrame) -> None:
+        """As it is."""
+        self._node.emit(frame)
+
+    def emit_side(self, name: str, frame: pl.DataFrame) -> None:
+        """As it is."""
+        self._node.emit_side(name, frame)
+
+    def pass_watermark(self, time: int) -> None:
+        """Really."""
+        self._node.release_watermark(time)
 
 
 class Chain:
@@ -115,9 +154,9 @@ class Chain:
         self.nodes = tuple(self.head.walk())
         self._by_uid = {node.description.uid: node for node in self.nodes}
         self.gates = tuple(gate for node in self.nodes for readers in node.outputs.values() for gate in readers.gates)
-        self._find_askable()
+        self.find_askable()
 
-    def _find_askable(self) -> None:
+    def find_askable(self) -> None:
         """Operators are asked at every turn, and most have nothing to say."""
         self._paced = self._overriding("ready_in_us")
         self._timed = self._overriding("next_processing_time")
@@ -154,7 +193,7 @@ class Chain:
                 node.operator = side_by_side.restored(node.operator, node.description.spec, make, sections)
         for node in reversed(self.nodes):
             node.operator.on_restored()
-        self._find_askable()
+        self.find_askable()
 
     def barrier(self, barrier: Barrier) -> list[tuple[Uid, Snapshot]]:
         """Cut here: operators empty what must be in front, remember their state, and the barrier goes on."""

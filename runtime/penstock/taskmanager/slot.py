@@ -7,7 +7,7 @@ Invariant: nothing of another job or attempt gets in; after a failure nothing ge
 """
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from penstock.checkpoint import state_objects
 from penstock.exchange import wire
 from penstock.exchange.channels import ReceiveChannel, SendChannel
 from penstock.exchange.gates import Destination, Gate
-from penstock.exchange.partitioners import make_partitioner
+from penstock.exchange.partitioners import Partitioner, make_partitioner
 from penstock.exchange.ports import Buffer, Link, Transport
 from penstock.model import messages, tasks
 from penstock.model.clocks import Clock
@@ -31,10 +31,12 @@ from penstock.operators.base import Coroutines, OperatorContext
 from penstock.savepoints.writing import write_tables
 from penstock.state.key_groups import group_range
 from penstock.storage import ObjectStore
-from penstock.taskmanager import in_flight
+from penstock.taskmanager import in_flight, parcels
 from penstock.taskmanager.aligning import SourceAlignment
 from penstock.taskmanager.chain import Chain, MakeOperator
 from penstock.taskmanager.in_flight import Snapshots
+from penstock.taskmanager.moving import Moving
+from penstock.taskmanager.parcels import Parcel
 from penstock.taskmanager.ports import Background
 from penstock.taskmanager.state_homes import state_home
 from penstock.taskmanager.task import Outcome, RunningTask
@@ -69,14 +71,18 @@ class Slot:
     ) -> None:
         """`work_folder`: for files of running operators; need not exist, and is removed by somebody else."""
         self.id = slot
-        self._work_folder = work_folder
+        self.work_folder = work_folder
         self.failed = False
-        self._clock, self._background, self._report = clock, background, report
+        self._clock, self._background, self.say = clock, background, report
         self._coroutines = coroutines
-        self._open_store, self._make_operator = open_store, make_operator
+        self._open_store, self.make_operator = open_store, make_operator
         self._deployment: tasks.Deployment | None = None
         self._store: ObjectStore | None = None
-        self._tasks: list[RunningTask] = []
+        self.tasks: list[RunningTask] = []
+        self.descriptions: dict[SubtaskId, tasks.Task] = {}
+        self.gates: dict[SubtaskId, list[Gate]] = {}
+        """Of each task, in the order of its outputs."""
+        self.moving = Moving(self)
         self._alignment = SourceAlignment(())
         self._send: dict[ChannelId, SendChannel] = {}
         self._receive: dict[ChannelId, tuple[ReceiveChannel, wire.ElementCodec, SlotId]] = {}
@@ -85,6 +91,9 @@ class Slot:
         """Who is at the other end, of links that we opened and of links that were opened to us."""
         self._early: list[tuple[Link, JobId, Attempt, SlotId]] = []
         """Links of peers that were deployed before us. They send nothing until they are granted credit."""
+        self._accepted: dict[SlotId, Link] = {}
+        self._early_credit: dict[ChannelId, int] = {}
+        """For channels that we are yet to hear of."""
 
     # ------------------------------------------------------------ messages
 
@@ -99,27 +108,34 @@ class Slot:
         match message:
             case messages.Trigger(checkpoint=checkpoint, kind=kind, overtakes=overtakes, savepoint=savepoint):
                 barrier = Barrier(checkpoint, kind, overtakes, savepoint)
-                for task in self._tasks:
+                for task in self.tasks:
                     if task.is_source:
                         self._guarded(partial(task.inject, barrier), task)
             case messages.Overtake(checkpoint=checkpoint):
-                for task in self._tasks:
+                for task in self.tasks:
                     task.let_overtake(checkpoint)
             case messages.Commit(checkpoint=checkpoint):
-                for task in self._tasks:
+                for task in self.tasks:
                     self._guarded(partial(task.chain.committed, checkpoint), task)
                 if not self.failed:
+                    self.moving.on_commit(checkpoint)
                     self._report_progress()
-                    self._report(
+                    self.say(
                         messages.Committed(
                             job=current.job, attempt=current.attempt, checkpoint=checkpoint, slot=self.id
                         )
                     )
             case messages.Abort(checkpoint=checkpoint):
-                for task in self._tasks:
+                for task in self.tasks:
                     task.abort(checkpoint)
             case messages.Align(others=others):
                 self._alignment.hear(others)
+            case messages.Prepare():
+                self._guarded(lambda: self.moving.prepare(message))
+            case messages.Forgo(number=number):
+                self.moving.forgo(number)
+            case messages.Reassign():
+                self._guarded(lambda: self.moving.reassign(message))
 
     # ------------------------------------------------------------ the turn
 
@@ -129,7 +145,7 @@ class Slot:
             return None
         worked, waits = False, list[float]()
         self._alignment.settle()
-        for task in self._tasks:
+        for task in self.tasks:
             now = self._clock.monotonic()
             outcome = self._turn(task, now)
             if outcome is None:
@@ -139,8 +155,9 @@ class Slot:
             waits.extend(wait for wait in (flush_wait, task.wait(now)) if wait is not None)
         for channel in self._send.values():
             worked = channel.pump() or worked
-        for task in self._tasks:
+        for task in self.tasks:
             task.settle()
+        self.moving.settle()
         if (until_said := self._say_reached()) is not None:
             waits.append(until_said)
         return 0.0 if worked else min(waits, default=None)
@@ -169,25 +186,34 @@ class Slot:
         self._deployment = deployment
         store = self._store = self._open_store(deployment.store)
         for task in deployment.tasks:
-            for channel in task.inputs:
-                receiver = ReceiveChannel(
-                    channel.channel,
-                    channel.port,
-                    deployment.settings.exchange,
-                    keys=channel.keys,
-                    in_order=channel.in_order,
-                    loop=channel.loop,
-                    feedback=channel.feedback,
-                )
-                self._receive[channel.channel] = (receiver, wire.ElementCodec(channel.schema), channel.slot)
+            self.add_receivers(task)
         for link, job, attempt, sender in self._early:
             self._admit(link, job, attempt, sender)
         self._early.clear()
-        gates = {task.subtask: self._make_gates(deployment, task) for task in deployment.tasks}
+        gates = {task.subtask: self._make_gates(task) for task in deployment.tasks}
         self._background.submit(
-            lambda: {task.subtask: _load(store, task, self._work_folder) for task in deployment.tasks},
+            lambda: {task.subtask: _load(store, task, self.work_folder) for task in deployment.tasks},
             lambda restored: self._guarded(lambda: self._open_tasks(deployment, gates, restored)),
         )
+
+    def add_receivers(self, task: tasks.Task) -> None:
+        """The receiving ends of its inputs, unless they are there."""
+        deployment = self.current
+        for channel in task.inputs:
+            if channel.channel in self._receive:
+                continue
+            receiver = ReceiveChannel(
+                channel.channel,
+                channel.port,
+                deployment.settings.exchange,
+                keys=channel.keys,
+                in_order=channel.in_order,
+                loop=channel.loop,
+                feedback=channel.feedback,
+            )
+            self._receive[channel.channel] = (receiver, wire.ElementCodec(channel.schema), channel.slot)
+            if (link := self._accepted.get(channel.slot)) is not None:
+                self._grant(receiver, link)
 
     def _open_tasks(
         self,
@@ -197,32 +223,47 @@ class Slot:
     ) -> None:
         if isinstance(restored, Exception):
             raise restored
-        running = []
+        make = self.make_operator
         for task in deployment.tasks:
-            chain = Chain(
-                task.chain,
-                gates[task.subtask],
-                make_operator=self._make_operator,
-                make_context=partial(self._make_context, deployment, task),
+            if deployment.joins is not None:
+                make = parcels.joining_operator(self.make_operator, deployment.joins, task)
+            self._open_task(task, gates[task.subtask], restored[task.subtask], make)
+        self._alignment = self._new_alignment()
+        if deployment.joins is not None:
+            self.moving.joined(deployment.joins, deployment.tasks)
+        self.say(messages.Running(job=deployment.job, attempt=deployment.attempt, slot=self.id))
+
+    def _open_task(
+        self,
+        task: tasks.Task,
+        gates: dict[tuple[int, str], list[Gate]],
+        restored: state_objects.Restored,
+        make_operator: MakeOperator,
+    ) -> None:
+        deployment = self.current
+        chain = Chain(
+            task.chain, gates, make_operator=make_operator, make_context=partial(self._make_context, deployment, task)
+        )
+        states, rows = in_flight.split_off(restored)
+        chain.open(states)
+        self.tasks.append(
+            RunningTask(
+                task.subtask,
+                chain,
+                [self.receiver(channel.channel) for channel in task.inputs],
+                clock=self._clock,
+                max_rows=max(deployment.settings.exchange.batch_rows, deployment.settings.source.batch_rows),
+                hurry_bytes=deployment.settings.exchange.channel_bytes,
+                on_snapshot=self._take_snapshot,
+                on_ended=self._on_ended,
+                on_rescale=self.moving.at_barrier,
+                restored=in_flight.waiting_rows(task, rows),
             )
-            states, rows = in_flight.split_off(restored[task.subtask])
-            chain.open(states)
-            running.append(
-                RunningTask(
-                    task.subtask,
-                    chain,
-                    [self._receive[channel.channel][0] for channel in task.inputs],
-                    clock=self._clock,
-                    max_rows=max(deployment.settings.exchange.batch_rows, deployment.settings.source.batch_rows),
-                    hurry_bytes=deployment.settings.exchange.channel_bytes,
-                    on_snapshot=self._take_snapshot,
-                    on_ended=self._on_ended,
-                    restored=in_flight.waiting_rows(task, rows),
-                )
-            )
-        self._tasks = running
-        self._alignment = SourceAlignment(zip(deployment.tasks, running, strict=True))
-        self._report(messages.Running(job=deployment.job, attempt=deployment.attempt, slot=self.id))
+        )
+        self.descriptions[task.subtask] = task
+
+    def _new_alignment(self) -> SourceAlignment:
+        return SourceAlignment((self.descriptions[task.subtask], task) for task in self.tasks)
 
     def _make_context(self, deployment: tasks.Deployment, task: tasks.Task, uid: Uid) -> OperatorContext:
         return OperatorContext(
@@ -234,21 +275,15 @@ class Slot:
             max_parallelism=task.max_parallelism,
             clock=self._clock,
             settings=deployment.settings,
-            state=state_home(deployment, task.subtask, uid, self._work_folder),
+            state=state_home(deployment, task.subtask, uid, self.work_folder),
             coroutines=self._coroutines,
         )
 
-    def _make_gates(self, deployment: tasks.Deployment, task: tasks.Task) -> dict[tuple[int, str], list[Gate]]:
+    def _make_gates(self, task: tasks.Task) -> dict[tuple[int, str], list[Gate]]:
         gates: dict[tuple[int, str], list[Gate]] = {}
+        in_order = self.gates[task.subtask] = []
         for edge in task.outputs:
-            codec = wire.ElementCodec(edge.schema)
-            channels = [self._make_send_channel(deployment, channel, codec) for channel in edge.channels]
-            partitioner = make_partitioner(
-                edge.partitioning,
-                channels=len(channels),
-                routing=edge.routing,
-                sender_index=task.subtask.index,
-            )
+            partitioner, channels = self.outputs_of(edge, task)
             destination = Destination(
                 operator=edge.target,
                 port=edge.port,
@@ -259,7 +294,23 @@ class Slot:
             )
             gate = Gate(partitioner, channels, self._clock.monotonic, destination)
             gates.setdefault((edge.producer, edge.output), []).append(gate)
+            in_order.append(gate)
         return gates
+
+    def outputs_of(self, edge: tasks.OutputEdge, task: tasks.Task) -> tuple[Partitioner, tuple[SendChannel, ...]]:
+        """How rows are spread over an edge, and the sending ends of its channels; those that are there stay."""
+        codec = wire.ElementCodec(edge.schema)
+        channels = tuple(
+            self._send.get(channel.channel) or self._make_send_channel(self.current, channel, codec)
+            for channel in edge.channels
+        )
+        partitioner = make_partitioner(
+            edge.partitioning,
+            channels=len(channels),
+            routing=edge.routing,
+            sender_index=task.subtask.index,
+        )
+        return partitioner, channels
 
     def _make_send_channel(
         self, deployment: tasks.Deployment, channel: tasks.OutputChannel, codec: wire.ElementCodec
@@ -276,15 +327,105 @@ class Slot:
             receiver.grant = sender.add_credit
             receiver.open()
         else:
-            link = self._outgoing.get(channel.address)
-            if link is None:
-                link = self.transport.connect(channel.address, deployment.job, deployment.attempt, self.id)
-                self._outgoing[channel.address] = link
-                self._peers[link] = channel.slot
+            link = self.link_to(channel.slot, channel.address)
             deliver = partial(_send_element, link, codec, deployment.attempt, channel.channel)
             sender = SendChannel(channel.channel, settings, deliver=deliver, writable=partial(_is_writable, link))
         self._send[channel.channel] = sender
+        if early := self._early_credit.pop(channel.channel, 0):
+            sender.add_credit(early)
         return sender
+
+    # ------------------------------------------------------------ another size
+
+    @property
+    def current(self) -> tasks.Deployment:
+        """What the slot was given to run."""
+        assert self._deployment is not None
+        return self._deployment
+
+    def now_us(self) -> int:
+        """The wall clock."""
+        return self._clock.now_us()
+
+    def receiver(self, channel: ChannelId) -> ReceiveChannel:
+        """The receiving end of a channel."""
+        return self._receive[channel][0]
+
+    def needed_peers(self) -> set[SlotId]:
+        """Slots that our tasks are connected to."""
+        described = self.descriptions.values()
+        senders = {channel.slot for task in described for channel in task.inputs}
+        return senders | {each.slot for task in described for edge in task.outputs for each in edge.channels}
+
+    def open_joining(self, joining: Sequence[tasks.Task], reshape: tasks.Reshape) -> None:
+        """Tasks that begin behind the barrier, beside those that run."""
+        gates = {task.subtask: self._make_gates(task) for task in joining}
+        for task in joining:
+            make = parcels.joining_operator(self.make_operator, reshape, task)
+            self._open_task(task, gates[task.subtask], state_objects.Restored(), make)
+
+    def drop_tasks(self, gone: Collection[SubtaskId]) -> None:
+        """They have nothing to do any more, or never had."""
+        for task in [task for task in self.tasks if task.subtask in gone]:
+            task.chain.close()
+            self.tasks.remove(task)
+            self.gates.pop(task.subtask, None)
+            self.descriptions.pop(task.subtask, None)
+
+    def have(self, after: Mapping[SubtaskId, tasks.Task]) -> None:
+        """The tasks are as described from now on; others are about to go."""
+        self.descriptions |= after
+        self._alignment = self._new_alignment()
+
+    def forget_peers(self) -> None:
+        """Nothing that we run is connected to them any more: whether they live does not matter."""
+        needed = self.needed_peers()
+        gone = [link for link, peer in self._peers.items() if peer not in needed]
+        for link in gone:
+            self._forget(link)
+            del self._peers[link]
+
+    def _forget(self, link: Link) -> None:
+        self._outgoing = {address: each for address, each in self._outgoing.items() if each is not link}
+        self._accepted = {slot: each for slot, each in self._accepted.items() if each is not link}
+
+    def link_to(self, slot: SlotId, address: str) -> Link:
+        """The connection over which we send to that slot."""
+        link = self._outgoing.get(address)
+        if link is None:
+            link = self.transport.connect(address, self.current.job, self.current.attempt, self.id)
+            self._outgoing[address] = link
+            self._peers[link] = slot
+        return link
+
+    def send_parcel(self, owner: tasks.Owner, parcel: Parcel) -> None:
+        """To another slot, beside the rows."""
+        body = msgspec.msgpack.encode(parcel)
+        header = wire.pack_header(wire.FrameKind.STATE, self.current.attempt, ChannelId(0), 0, len(body))
+        self.link_to(owner.slot, owner.address).send([header, body])
+
+    def read_state(
+        self,
+        handles: Sequence[StateHandle],
+        groups: range,
+        uids: Collection[Uid],
+        use: Callable[[state_objects.Restored], None],
+        *,
+        folder: Path | None = None,
+    ) -> None:
+        """In the background; then `use` it."""
+        store = self._store
+        assert store is not None
+
+        def read() -> state_objects.Restored:
+            return state_objects.read(store, handles, groups=groups, index=0, parallelism=1, uids=uids, folder=folder)
+
+        def done(restored: state_objects.Restored | Exception) -> None:
+            if isinstance(restored, Exception):
+                raise restored
+            use(restored)
+
+        self._background.submit(read, lambda restored: self._guarded(lambda: done(restored)))
 
     # ------------------------------------------------------------ links
 
@@ -303,8 +444,15 @@ class Slot:
         if self._deployment is None or frame.attempt != self._deployment.attempt:
             return
         try:
+            if frame.kind is wire.FrameKind.STATE:
+                self.moving.on_parcel(msgspec.msgpack.decode(body, type=Parcel))
+                return
             if frame.kind is wire.FrameKind.CREDIT:
-                self._send[frame.channel].add_credit(wire.unpack_credit(body))
+                amount, sender = wire.unpack_credit(body), self._send.get(frame.channel)
+                if sender is None:
+                    self._early_credit[frame.channel] = self._early_credit.get(frame.channel, 0) + amount
+                else:
+                    sender.add_credit(amount)
                 return
             receiver, codec, _ = self._receive[frame.channel]
             size = frame.length if frame.kind is wire.FrameKind.BATCH else 0
@@ -316,7 +464,8 @@ class Slot:
         """A connection broke: whatever is missing from it, the region has failed."""
         self._early = [early for early in self._early if early[0] is not link]
         peer = self._peers.pop(link, None)
-        if peer is not None:
+        self._forget(link)
+        if peer is not None and not self.moving.may_lose(peer):
             lost = PenstockError("C012", f"the connection to slot {peer} is lost: {reason}")
             self._fail(lost, None, secondary=True)
 
@@ -325,11 +474,14 @@ class Slot:
         if deployment is None or (job, attempt) != (deployment.job, deployment.attempt):
             link.close()
             return
-        self._peers[link] = sender
+        self._peers[link], self._accepted[sender] = sender, link
         for receiver, _, slot in self._receive.values():
             if slot == sender:
-                receiver.grant = partial(_send_credit, link, attempt, receiver.id)
-                receiver.open()
+                self._grant(receiver, link)
+
+    def _grant(self, receiver: ReceiveChannel, link: Link) -> None:
+        receiver.grant = partial(_send_credit, link, self.current.attempt, receiver.id)
+        receiver.open()
 
     # ------------------------------------------------------------ snapshots, end, failure
 
@@ -341,15 +493,58 @@ class Slot:
             return
         attempt, subtask, checkpoint = deployment.attempt, task.subtask, barrier.checkpoint
 
-        def upload() -> StateHandle:
-            sections = [(uid, section) for uid, snapshot in snapshots for section in snapshot()]
+        def make() -> state_objects.Sections:
+            return [(uid, section) for uid, snapshot in snapshots for section in snapshot()]
+
+        def upload(sections: state_objects.Sections) -> StateHandle:
             # Tables first: the files of a database are gone when they are in the store.
             tables = self._write_tables(task, barrier, sections) if barrier.savepoint else ()
             inline_bytes = deployment.settings.checkpoint.inline_bytes
-            handle = state_objects.write(store, checkpoint, attempt, subtask, sections, inline_bytes=inline_bytes)
+            handle = state_objects.write(
+                store, checkpoint, attempt, subtask, sections, inline_bytes=inline_bytes, born=born
+            )
             return msgspec.structs.replace(handle, counters=counters, tables=tables)
 
-        self._background.submit(upload, partial(self._acknowledge, deployment.job, attempt, checkpoint, subtask))
+        born = self.descriptions[subtask].born
+        acknowledge = partial(self._acknowledge, deployment.job, attempt, checkpoint, subtask)
+        if self.moving.leaving(subtask) is None:
+            self._background.submit(lambda: upload(make()), acknowledge)
+        else:
+            self._hand_over(subtask, make, upload, acknowledge)
+
+    def _hand_over(
+        self,
+        subtask: SubtaskId,
+        make: Callable[[], state_objects.Sections],
+        upload: Callable[[state_objects.Sections], StateHandle],
+        acknowledge: Callable[[StateHandle | Exception], None],
+    ) -> None:
+        """Groups that get another owner leave as soon as their state is at hand; the checkpoint follows."""
+
+        def prepare() -> tuple[state_objects.Sections, list[Parcel] | None]:
+            sections = make()
+            return sections, self.moving.make_parcels(subtask, sections)
+
+        def made(result: tuple[state_objects.Sections, list[Parcel] | None] | Exception) -> None:
+            if self.failed:
+                return
+            if isinstance(result, Exception):
+                acknowledge(result)
+                return
+            sections, ready = result
+            if ready is not None:
+                self._guarded(lambda: self.moving.hand_over(subtask, ready))
+                self._background.submit(lambda: upload(sections), acknowledge)
+            else:
+                self._background.submit(lambda: upload(sections), uploaded)
+
+        def uploaded(handle: StateHandle | Exception) -> None:
+            if not isinstance(handle, Exception) and not self.failed:
+                stored = self.moving.make_parcels_in_store(subtask, handle)
+                self._guarded(lambda: self.moving.hand_over(subtask, stored))
+            acknowledge(handle)
+
+        self._background.submit(prepare, made)
 
     def _write_tables(self, task: RunningTask, barrier: Barrier, sections: state_objects.Sections) -> Tables:
         assert self._deployment is not None
@@ -377,11 +572,11 @@ class Slot:
             return
         if isinstance(result, Exception):
             reason = _explain(result)
-            self._report(
+            self.say(
                 messages.Declined(job=job, attempt=attempt, checkpoint=checkpoint, subtask=subtask, reason=reason)
             )
         else:
-            self._report(
+            self.say(
                 messages.Acknowledged(job=job, attempt=attempt, checkpoint=checkpoint, subtask=subtask, handle=result)
             )
 
@@ -389,7 +584,7 @@ class Slot:
         if self._deployment is not None:
             job, attempt = self._deployment.job, self._deployment.attempt
             self._report_progress()
-            self._report(messages.InputEnded(job=job, attempt=attempt, subtask=subtask))
+            self.say(messages.InputEnded(job=job, attempt=attempt, subtask=subtask))
 
     def _guarded(self, work: Callable[[], None], task: RunningTask | None = None) -> None:
         if self.failed:
@@ -403,7 +598,7 @@ class Slot:
         if self.failed or self._deployment is None:
             return
         self.failed = True
-        self._report(
+        self.say(
             messages.Failed(
                 job=self._deployment.job,
                 attempt=self._deployment.attempt,
@@ -417,7 +612,7 @@ class Slot:
         )
         for link in self._peers:
             link.close()
-        for task in self._tasks:
+        for task in self.tasks:
             task.chain.close()
 
     # ------------------------------------------------------------ report
@@ -425,13 +620,13 @@ class Slot:
     def _report_progress(self) -> None:
         """Out of turn: what follows may be the last that is heard of this slot, and its figures should be right."""
         if report := self.report():
-            self._report(report)
+            self.say(report)
 
     def _say_reached(self) -> float | None:
         """Tell how far aligned sources are, when it is time; seconds until the next time."""
         now, current = self._clock.monotonic(), self._deployment
         if current is not None and (times := self._alignment.say(now)):
-            self._report(messages.Reached(job=current.job, attempt=current.attempt, slot=self.id, times=times))
+            self.say(messages.Reached(job=current.job, attempt=current.attempt, slot=self.id, times=times))
         return self._alignment.wait(now)
 
     def report(self) -> messages.SlotReport | None:
@@ -442,7 +637,7 @@ class Slot:
             job=self._deployment.job,
             attempt=self._deployment.attempt,
             slot=self.id,
-            tasks=tuple(task.metrics() for task in self._tasks),
+            tasks=tuple(task.metrics() for task in self.tasks),
         )
 
 

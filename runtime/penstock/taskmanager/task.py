@@ -62,6 +62,7 @@ class RunningTask:
         hurry_bytes: int = 1 << 20,
         on_snapshot: TakeSnapshot,
         on_ended: Callable[[SubtaskId], None],
+        on_rescale: Callable[["RunningTask", Barrier], None] = lambda task, barrier: None,
         restored: Iterable[Waiting] = (),
     ) -> None:
         self.subtask, self.chain = subtask, chain
@@ -71,7 +72,7 @@ class RunningTask:
         self._after_rows: list[Callable[[], None]] = []
         self._inputs = tuple(inputs)
         self._clock, self._hurry_bytes = clock, hurry_bytes
-        self._on_snapshot, self._on_ended = on_snapshot, on_ended
+        self._on_snapshot, self._on_ended, self._on_rescale = on_snapshot, on_ended, on_rescale
         self._feedback = tuple(channel for channel in inputs if channel.feedback)
         forward = [channel for channel in inputs if not channel.feedback]
         feedback = [channel.id for channel in self._feedback]
@@ -94,6 +95,8 @@ class RunningTask:
         self._last_rows, self._last_seconds = 0, 0.0
         """The last batch, and what it has taken so far: here, and until outputs had room again."""
         self._source_due = 0.0
+        self.standing = False
+        """It has gone, or is not there yet: nothing is read, and no timer runs."""
         self._held_until = 0.0
         self._busy_seconds = 0.0
         self._blocked_seconds = 0.0
@@ -104,6 +107,8 @@ class RunningTask:
 
     def step(self, now: float) -> Outcome:
         """Handle one element or read one batch."""
+        if self.standing:
+            return Outcome.STARVED
         if self.chain.full or self._is_held(now):
             if self._blocked_since is None:
                 self._blocked_since = now
@@ -139,6 +144,8 @@ class RunningTask:
 
     def wait(self, now: float) -> float | None:
         """Seconds until this task wants a step without being told that input, or room for output, came."""
+        if self.standing:
+            return None
         waits = []
         if self._held_until > now:
             waits.append(self._held_until - now)
@@ -162,6 +169,8 @@ class RunningTask:
 
     def on_processing_time(self) -> None:
         """Run what is due by the wall clock."""
+        if self.standing:
+            return
         due_us = self.chain.next_processing_time()
         if due_us is not None and due_us <= (now_us := self._clock.now_us()):
             self.chain.on_processing_time(now_us)
@@ -326,7 +335,7 @@ class RunningTask:
 
     def inject(self, barrier: Barrier) -> None:
         """Sources only: the coordinator wants a barrier here and now."""
-        if barrier.checkpoint <= self._last_barrier or self._source is None:
+        if barrier.checkpoint <= self._last_barrier or self._source is None or self.standing:
             return
         self._last_barrier = barrier.checkpoint
         self._begin_cut(barrier)
@@ -397,7 +406,9 @@ class RunningTask:
         self._cut = Cut(
             barrier, snapshots, self.counters(), [(each, each.keys) for each in recording], tuple(self._restored)
         )
-        if barrier.overtakes or barrier.checkpoint == self._overtaking:
+        if barrier.kind is BarrierKind.RESCALE:
+            self._on_rescale(self, barrier)
+        elif barrier.overtakes or barrier.checkpoint == self._overtaking:
             self._cut.overtake(self.chain.gates)
 
     def _on_barrier(self, channel: ReceiveChannel, barrier: Barrier) -> None:
@@ -406,6 +417,37 @@ class RunningTask:
                 self._begin_cut(aligned, missing)
             case Stale(stale, forward=True):
                 self.chain.control(stale)
+
+    # ------------------------------------------------------------ another size
+
+    @property
+    def watermark(self) -> int:
+        """How far event time is in front of the chain."""
+        return self._watermark
+
+    @property
+    def ending(self) -> bool:
+        """All input has ended."""
+        return self._ending or self.ended
+
+    def reshape(self, inputs: Sequence[ReceiveChannel], *, restarted: Set[ChannelId], passed: CheckpointId) -> None:
+        """From now on read these. What `restarted` have said of event time counts no longer."""
+        assert not self._feedback, "loops are not rescaled while they run"
+        timeless = self.chain.head.operator.timeless_ports
+        self._inputs, self._next_input = tuple(inputs), 0
+        self._open_inputs = len(inputs)
+        self._aligner = Aligner((channel.id for channel in inputs), passed=passed)
+        self._marks = PassingMarks(self._inputs)
+        timed = [channel.id for channel in inputs if channel.port not in timeless]
+        self._valve, change = self._valve.replaced(timed, restarted=restarted)
+        self._apply(change)
+
+    def read_from(self, source: SourceOperator) -> None:
+        """The head is this from now on."""
+        self.chain.head.operator.close()
+        self.chain.head.operator = self._source = source
+        self.chain.find_askable()
+        self._source_due, self.standing = 0.0, False
 
     # ------------------------------------------------------------ report
 

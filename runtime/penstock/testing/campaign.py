@@ -24,6 +24,8 @@ RARE = (
     "commit repeated by a restore",
     "commit took effect but its answer was lost",
     "frame of an old attempt reached a new process",
+    "garbage removed: savepoint",
+    "garbage removed: state",
     "grew",
     "journal given up",
     "journal write with unknown result: happened",

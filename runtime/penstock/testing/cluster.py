@@ -20,7 +20,7 @@ from penstock.testing.slots import SlotProcess
 from penstock.testing.stores import FaultyStore
 from penstock.testing.taskmanagers import TaskManager
 from penstock.testing.watching import Watcher
-from penstock.testing.world import World
+from penstock.testing.world import VirtualClock, World
 
 LINK = LinkSettings(call_seconds=1.0, heartbeat_seconds=0.5, lost_after_seconds=3.0)
 """As in a real cluster, with less patience: an episode lasts seconds."""
@@ -57,7 +57,7 @@ class Cluster:
         self.network = Network(world, conditions)
         self.network.on_send = watcher.on_send
         self.calls = Calls(world)
-        self.store = FaultyStore(world, MemoryStore(), observe=watcher.on_written)
+        self.store = FaultyStore(world, MemoryStore(clock=VirtualClock(world)), observe=watcher.on_written)
         self.task_managers: dict[str, TaskManager] = {}
         self.job_managers: list[JobManager] = []
         self.state_dir = SimulatedStateDir(self.store)

@@ -32,6 +32,7 @@ from penstock.testing.faults import (
     draw_rescale_faults,
     draw_savepoint_faults,
 )
+from penstock.testing.janitors import Janitor
 from penstock.testing.jobs import MAX_PARALLELISM, Job, draw_job, draw_rescales
 from penstock.testing.network import Conditions
 from penstock.testing.starving import StarvationWatch
@@ -150,6 +151,7 @@ def _live(cluster: Cluster, target: Target, job: Job, faults: list[Fault], *, la
     if client.accepted:
         StarvationWatch(client, injector, job.graph.settings.checkpoint)
         client.want_savepoints()
+        Janitor(cluster, _run_name(last_run), job.savepoints_us)
     if not last_run and job.ending is not None:
         client.end_later(job.ending)
     if client.accepted:

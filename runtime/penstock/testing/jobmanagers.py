@@ -16,7 +16,7 @@ from penstock.jobmanager.state_dir import GRAPH, StateDir
 from penstock.model.errors import RetryableError
 from penstock.model.ids import JobId
 from penstock.model.views import CheckpointView, ClusterView, JobView, PlanView, RescaleView, SavepointView
-from penstock.savepoints.manifest import MANIFEST
+from penstock.savepoints.manifest import ABANDONED, MANIFEST
 from penstock.storage import ObjectStore, Prefixed
 from penstock.testing.calls import Calls, Channel, Server
 from penstock.testing.processes import Process, VirtualLoop
@@ -58,7 +58,8 @@ class SimulatedStateDir(StateDir):
     def finished_savepoints(self) -> list[str]:
         """Folders with a manifest."""
         found = (info.path for info in self._faulty.inner.list(f"{SAVEPOINTS}/"))
-        return [path.removesuffix(f"/{MANIFEST}") for path in found if path.endswith(f"/{MANIFEST}")]
+        folders = [path.removesuffix(f"/{MANIFEST}") for path in found if path.endswith(f"/{MANIFEST}")]
+        return [folder for folder in folders if self.look(folder).get(MANIFEST) != ABANDONED]
 
     def job_ids(self) -> list[JobId]:
         """Whatever has a graph."""

@@ -46,9 +46,9 @@ def skip_alignment() -> Patch:
     """One of several inputs is neither waited for nor held back."""
     make, handle = Aligner.__init__, Aligner.on_barrier
 
-    def init(self: Aligner, channels: Iterable[ChannelId], *, feedback: Iterable[ChannelId] = ()) -> None:
+    def init(self: Aligner, channels: Iterable[ChannelId], **options: Any) -> None:
         every = list(channels)
-        make(self, every[1:] or every, feedback=feedback)
+        make(self, every[1:] or every, **options)
 
     def on_barrier(self: Aligner, channel: ChannelId, barrier: Barrier) -> Aligned | Blocked | Stale:
         return handle(self, channel, barrier) if channel in self._channels else Stale(barrier, forward=False)

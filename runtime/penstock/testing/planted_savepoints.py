@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.checkpoint.whole_tables import whole_tables
+from penstock.garbage.finds import AbandonedSavepoint
 from penstock.jobmanager import shell
 from penstock.operators.base import AnySection
 from penstock.operators.function_calls import EVENT_TIMERS
@@ -38,7 +39,19 @@ def savepoint_without_timers() -> Patch:
     return patched(writing, "whole_tables", forgetful)
 
 
+def gc_ignores_a_savepoint_in_progress() -> Patch:
+    """Tables without a manifest are removed, whoever is about to write it."""
+
+    def hasty(self: AbandonedSavepoint) -> int:
+        for path in self.paths:
+            self.store.delete(path)
+        return len(self.items)
+
+    return patched(AbandonedSavepoint, "remove", hasty)
+
+
 PLANTED_IN_SAVEPOINTS: dict[str, Plant] = {
     "savepoint-clears-the-folder": savepoint_clears_the_folder,
     "savepoint-without-timers": savepoint_without_timers,
+    "gc-ignores-a-savepoint-in-progress": gc_ignores_a_savepoint_in_progress,
 }

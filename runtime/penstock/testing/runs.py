@@ -86,7 +86,7 @@ class HostedSlot:
     def end(self) -> None:
         """The process is gone, and what it had open with it."""
         self.process.kill("ended")
-        for task in self._slot._tasks:
+        for task in self._slot.tasks:
             task.chain.close()
 
     def _delay_us(self) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.checkpoint import journal
 from penstock.model.ids import JobId
 from penstock.savepoints import catalogue
-from penstock.savepoints.manifest import MANIFEST, read_manifest
+from penstock.savepoints.manifest import ABANDONED, MANIFEST, read_manifest
 from penstock.testing.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class SavepointWishes:
 
 def stored(cluster: Cluster, folder: str) -> bool:
     """Whether a savepoint lies there, with whatever it says about itself."""
-    return cluster.state_dir.look(folder).get(MANIFEST) is not None
+    return cluster.state_dir.look(folder).get(MANIFEST) not in (None, ABANDONED)
 
 
 def judge(cluster: Cluster, job: JobId) -> None:

@@ -15,8 +15,11 @@ from penstock.model.messages import (
     Align,
     Commit,
     Deploy,
+    Forgo,
     FromSlot,
     Overtake,
+    Prepare,
+    Reassign,
     SlotInfo,
     SlotReady,
     ToSlot,
@@ -207,3 +210,7 @@ def _label(message: ToSlot) -> str:
             return ""
         case Trigger() | Overtake() | Commit() | Abort():
             return f"gets {type(message).__name__} checkpoint={message.checkpoint} attempt={message.attempt}"
+        case Prepare(reshape=reshape):
+            return f"gets Prepare number={reshape.number} attempt={message.attempt}"
+        case Forgo() | Reassign():
+            return f"gets {type(message).__name__} number={message.number} attempt={message.attempt}"

@@ -30,11 +30,13 @@ class StoreConditions:
 class FaultyStore:
     """Wraps a MemoryStore. `observe` is told of every object that comes into being, whoever wrote it."""
 
-    def __init__(self, world: World, inner: MemoryStore, *, observe: Written | None = None) -> None:
+    def __init__(
+        self, world: World, inner: MemoryStore, *, observe: Written | None = None, name: str = "store"
+    ) -> None:
         self.inner = inner
         self.conditions = StoreConditions()
         self._world, self._observe = world, observe
-        self._random = world.stream("store")
+        self._random = world.stream(name)
 
     @property
     def uri(self) -> str:

@@ -49,13 +49,14 @@ EXPECTED_FAILURES = {
     "C020": "the store did not answer a restore",
     "C021": "the store lost an answer",
     "C022": "a commit failed",
+    "C031": "a rescale met the end of the input",
     "P009": "a slot process died",
 }
 """Failures that injected faults may cause. Any other one is a bug: C010 (a gap in a channel) above all, since the
 simulated network never loses or repeats a frame of a connection that lives."""
 
 
-_PHASE_OF = {BarrierKind.CHECKPOINT: "triggered", BarrierKind.RESTART: "rescaling"}
+_PHASE_OF = {BarrierKind.CHECKPOINT: "triggered", BarrierKind.RESTART: "rescaling", BarrierKind.RESCALE: "moving"}
 
 
 @dataclass(slots=True)
@@ -90,9 +91,10 @@ class WatchedJournal:
                 self.completed[manifest.checkpoint] = frozenset(self.in_force.values())
                 if manifest.checkpoint <= newest:
                     return f"checkpoint {manifest.checkpoint} follows {newest}"
-            case journal.Resized(parallelism=parallelism):
-                # Attempts of the size before are over, and there may be other regions.
-                self.in_force.clear()
+            case journal.Resized(parallelism=parallelism, live=live):
+                # Attempts of the size before are over, and there may be other regions; unless the job went on.
+                if not live:
+                    self.in_force.clear()
                 self.sizes.append(parallelism)
             case journal.Ended(outcome=outcome):
                 self.outcome = outcome
@@ -265,7 +267,7 @@ class Watcher:
             self.violation("failure", f"{process.process.name} failed with {message.code}: {message.reason}")
 
     def _on_running(self, process: "SlotProcess") -> None:
-        for task in process.slot._tasks:
+        for task in process.slot.tasks:
             if task._restored:
                 self.world.sometimes("rows in flight restored")
             if any(rows.port == FEEDBACK_PORT and task._feedback for rows in task._restored):
@@ -280,7 +282,7 @@ class Watcher:
 
     def after_turn(self, process: "SlotProcess") -> None:
         """A slot has taken a turn."""
-        name, tasks = process.process.name, process.slot._tasks
+        name, tasks = process.process.name, process.slot.tasks
         if any(task._aligner.pending is not None for task in tasks):
             if name not in self.aligning:
                 self.aligning[name] = None

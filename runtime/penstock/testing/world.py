@@ -62,10 +62,14 @@ class World:
         """A source of chance of its own: what one part of the world draws does not move the others."""
         return random.Random(f"{self.seed}/{name}")
 
-    def after(self, delay_us: int, label: str, action: Action) -> None:
-        """Let `action` happen in `delay_us`. Labelled events are part of the trace."""
+    def after(self, delay_us: int, label: str, action: Action, *, order: random.Random | None = None) -> None:
+        """Let `action` happen in `delay_us`. Labelled events are part of the trace.
+
+        `order`: a source of chance that decides among events of one instant, instead of the world's own.
+        """
         at = self.now_us + max(0, delay_us)
-        heapq.heappush(self._heap, (at, self._random.getrandbits(32), next(self._sequence), label, action))
+        drawn = (order or self._random).getrandbits(32)
+        heapq.heappush(self._heap, (at, drawn, next(self._sequence), label, action))
 
     def run(self, *, until: Callable[[], bool], limit_us: int) -> bool:
         """Let things happen until `until` holds. False: it did not before `limit_us`, or nothing is left to happen."""

@@ -1,4 +1,7 @@
-"""Another parallelism: slots, barrier, journal, restart, and every way back."""
+"""Another parallelism by a restart: slots, barrier, journal, restart, and every way back.
+
+The source keeps step with itself, so the job cannot be rescaled while it runs: `test_live_rescaling` has that.
+"""
 
 import hashlib
 import sys
@@ -21,10 +24,15 @@ from penstock.model.ids import Uid
 from penstock.model.settings import CheckpointSettings, JobSettings, RescaleSettings
 from penstock.model.specs import Connector, Hash, Operator, Sink, Source
 from penstock.model.views import RescaleView
+from penstock.model.watermark_specs import Alignment
+
+IN_STEP = Source(connector=Connector(kind="generate"), alignment=Alignment(within_us=1_000_000))
 
 
-def program(parallelism: int, *, slot_wait_us: int = 60_000_000) -> JobGraph:
-    source = Operator(uid=Uid("source"), name="source", spec=Source(connector=Connector(kind="generate")))
+def program(parallelism: int, *, slot_wait_us: int = 60_000_000, live: bool = False) -> JobGraph:
+    source = Operator(
+        uid=Uid("source"), name="source", spec=Source(connector=Connector(kind="generate")) if live else IN_STEP
+    )
     sink = Operator(uid=Uid("sink"), name="sink", spec=Sink(connector=Connector(kind="discard")))
     logical = LogicalGraph(
         name="hot items",
@@ -96,6 +104,7 @@ def test_a_job_starts_again_at_the_new_size_from_a_checkpoint_taken_for_it(befor
     done = last(cluster)
     assert (done.status, done.kind, done.before["sink"], done.after["sink"]) == ("completed", "restart", before, after)
     assert done.groups_moved
+    assert done.reason == 'started again: the splits of "source" keep step with others'
 
 
 def test_missing_slots_are_waited_for_while_the_job_runs_on() -> None:

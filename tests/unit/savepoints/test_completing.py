@@ -14,7 +14,7 @@ from penstock.model.ids import Attempt, CheckpointId, JobId, SubtaskId, Uid, Ver
 from penstock.operators.base import Section
 from penstock.savepoints import catalogue
 from penstock.savepoints.completing import Taken, complete
-from penstock.savepoints.manifest import MANIFEST, read_manifest
+from penstock.savepoints.manifest import ABANDONED, MANIFEST, read_manifest
 from penstock.savepoints.writing import write_tables
 from penstock.storage import MemoryStore
 
@@ -86,3 +86,21 @@ def test_an_answer_that_was_lost_is_made_up_for(job):
     completed(job, store, made, 7)
     completed(job, store, made, 7)
     assert catalogue.verify(store, read_manifest(store), deep=True) == []
+
+
+def test_tables_that_were_taken_for_garbage_make_no_savepoint(job):
+    """A JobManager stood still for hours with all acknowledgements in its hands."""
+    store = MemoryStore("savepoint")
+    made = tables(job, store, attempt=1, checkpoint=7)
+    store.delete(made[0].path)
+    with pytest.raises(UserError, match=r"S027.*is gone"):
+        completed(job, store, made, 7)
+    assert store.get(MANIFEST) is None
+
+
+def test_a_folder_that_is_being_removed_takes_no_savepoint(job):
+    store = MemoryStore("savepoint")
+    made = tables(job, store, attempt=1, checkpoint=7)
+    store.put(MANIFEST, ABANDONED)
+    with pytest.raises(UserError, match="S021"):
+        completed(job, store, made, 7)
