@@ -80,6 +80,15 @@ class SinkPromises:
         second.commit(prepare(second, 2))
         assert visible(place) == list(range(100))
 
+    def test_subtasks_that_come_one_after_the_other_write_files_of_their_own(self, place: str) -> None:
+        """After a rescale of a running job: the same number, the same attempt."""
+        for start in (0, 50):
+            sink = open_sink(connectors.parquet(place))
+            sink.recover([])
+            sink.write(ROWS.slice(start, 50))
+            sink.commit(prepare(sink, 1 + start))
+        assert visible(place) == list(range(100))
+
     def test_only_older_attempts_of_the_same_subtask_are_discarded(self, place: str) -> None:
         others = [
             open_sink(connectors.parquet(place), attempt=3),
