@@ -60,7 +60,7 @@ class Job:
         self.write(journal.CheckpointCompleted, manifest=manifest(number, *paths))
 
     def find(self, **rules: int) -> list[str]:
-        finds = list(find_in_job(self.store, Rules(**rules), self.clock.now))
+        finds = list(find_in_job(self.store, Rules(**rules), self.clock.now)[1])
         return [item.where.removeprefix("memory://job/") for find in finds for item in find.items]
 
 
@@ -148,7 +148,7 @@ def test_jobs_that_ended_long_ago_go_as_a_whole_and_their_graph_first(job: Job) 
     found = job.find(ended_us=24 * HOUR_US)
     assert found[0] == GRAPH
     assert sorted(found) == sorted(everything)
-    [find] = find_in_job(job.store, Rules(ended_us=24 * HOUR_US), job.clock.now)
+    [find] = find_in_job(job.store, Rules(ended_us=24 * HOUR_US), job.clock.now)[1]
     assert find.remove() == len(everything)
     assert list(job.store.list("")) == []
 
