@@ -244,6 +244,14 @@ def test_the_newest_savepoints_of_a_job_stay(place) -> None:
     assert list(place[0].list("s-1/")) == []
 
 
+def test_savepoints_that_were_built_for_any_job_stay(place) -> None:
+    store, _ = place
+    for name in ("s-1", "s-2"):
+        manifest = read_manifest(Prefixed(store, name))
+        store.put(f"{name}/{MANIFEST}", encode(msgspec.structs.replace(manifest, job_name="")))
+    assert found(place, keep_savepoints=0) == []
+
+
 def test_what_a_savepoint_does_not_name_goes(place, taken) -> None:
     store, clock = place
     stray = taken.manifest.states[0].tables[0].path.replace(".parquet", "-x.parquet")
