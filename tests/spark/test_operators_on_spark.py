@@ -213,6 +213,15 @@ def test_an_error_of_a_function_leaves_nothing_behind(spark: Any, tmp_path: Path
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
 
 
+def test_a_row_without_time_is_an_error(spark: Any) -> None:
+    def make(left: ps.DataStream) -> dict[str, ps.DataStream]:
+        holes = left.with_columns(ts=pl.when(pl.col("id") != 1050).then(pl.col("ts")))
+        return {"n": holes.key_by("key").window(ps.tumbling("10s")).agg(n=ps.count())}
+
+    with pytest.raises(UserError, match="R004"):
+        batch.run(flow_of(program(make, ("left",))), spark)
+
+
 @pytest.mark.parametrize(
     ("make", "what"),
     [
