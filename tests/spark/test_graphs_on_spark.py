@@ -11,7 +11,7 @@ from penstock.batch import graphs
 from penstock.batch.iterations import iterate, iterate_delta
 from penstock.model.errors import UserError
 
-VERTICES, EDGES = 120, 150
+VERTICES, EDGES = 40, 44
 
 
 @pytest.fixture(scope="module")
