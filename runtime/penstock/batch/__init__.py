@@ -16,7 +16,6 @@ if importlib.util.find_spec("pyspark") is None:
 
 from penstock.batch.bootstrapping import bootstrap
 from penstock.batch.comparing import Difference, Shape, collecting, compare, shapes
-from penstock.batch.iterations import Iterated, iterate, iterate_delta
 from penstock.batch.running import BatchResult, explain, run
 from penstock.batch.savepoints import read_savepoint, write_savepoint
 from penstock.batch.session import prepared, session
@@ -24,14 +23,11 @@ from penstock.batch.session import prepared, session
 __all__ = [
     "BatchResult",
     "Difference",
-    "Iterated",
     "Shape",
     "bootstrap",
     "collecting",
     "compare",
     "explain",
-    "iterate",
-    "iterate_delta",
     "prepared",
     "read_savepoint",
     "run",
