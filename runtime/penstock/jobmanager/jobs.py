@@ -173,10 +173,11 @@ class Job:
                 self._on_failure(run, failures.from_message(message))
             case messages.Reached() if not self._over:
                 self._aligning.heard(run, message)
-            case messages.SlotReport(tasks=tasks):
+            case messages.SlotReport(tasks=tasks, rescale=rescale):
                 known = [metrics for metrics in tasks if metrics.subtask in run.region.subtasks]
                 run.metrics |= {metrics.subtask: metrics for metrics in known}
-                run.ended |= {metrics.subtask: None for metrics in known if metrics.ended}
+                if rescale >= run.rescale:
+                    run.ended |= {metrics.subtask: None for metrics in known if metrics.ended}
 
     def on_slot_lost(self, lost: LostSlot) -> None:
         """The process is gone."""

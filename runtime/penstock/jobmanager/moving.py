@@ -83,8 +83,9 @@ class Moving:
         if len(self._regions.runs) != 1 or self._regions.merged:
             return NotLive("parts of the job run apart from each other")
         (run,) = self._regions.runs
-        if run.state is not RegionState.RUNNING or run.ended:
-            return NotLive("some of its input has ended")
+        sources = {task.subtask for task in run.region.tasks if not task.inputs}
+        if run.state is not RegionState.RUNNING or not sources.issuperset(run.ended) or run.all_ended:
+            return NotLive("its input has ended")
         held = {task.subtask.index: slot for slot, tasks in run.placement.items() for task in tasks}
         if len(held) != len(run.placement):
             return NotLive("it runs on fewer slots than it could fill")
@@ -287,7 +288,10 @@ class Moving:
         run.placement = dict(live.placement)
         run.region = live.plan.region
         run.reported = dict.fromkeys(run.placement)
-        run.ended = {subtask: None for subtask in run.ended if subtask in after}
+        # Sources that share their splits anew say it again.
+        changed = live.reshape.after
+        run.ended = {each: None for each in run.ended if each in after and each.vertex not in changed}
+        run.rescale = live.reshape.number
         run.metrics = {subtask: metrics for subtask, metrics in run.metrics.items() if subtask in after}
         run.reached = {slot: reached for slot, reached in run.reached.items() if slot in run.placement}
         self._regions.settle(live.plan.graph, live.plan.region)
