@@ -9,7 +9,7 @@ EPISODES ?= 30
 # One more than there are cores: some tests wait for processes most of the time.
 JOBS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
-.PHONY: help setup demo test torture sim check fmt crds bench test-services images e2e bench-controller clean
+.PHONY: help setup demo test torture sim check fmt crds bench test-services test-spark images e2e bench-controller clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## ?/\t/' | expand -t 18
@@ -55,7 +55,15 @@ crds: $(VENV)/.dev ## write crds/, and the chart's copy, from the models of the 
 bench: $(VENV)/.dev ## figures as ratios against a peer in the same run, [ONLY=name] [CASES=q3,q8] [SCALE=0.01] [JSON=1] [PEER=flink]
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(CASES),--cases "$(CASES)") $(if $(SCALE),--scale $(SCALE)) $(if $(JSON),--json) $(if $(PEER),--peer $(PEER))
 
-test-services: $(VENV)/.dev ## tests against real S3 servers, built once into ~/.cache/penstock-services, and a browser
+$(VENV)/.spark: $(VENV)/.dev
+	@echo "installing PySpark into $(VENV) (once)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark]'
+	@touch $@
+
+test-spark: $(VENV)/.spark ## tests of batches on Spark in this process; installs PySpark, and Java where there is none
+	@$(BIN)/python tests/spark/java.py && $(BIN)/pytest tests/spark -m spark
+
+test-services: $(VENV)/.dev test-spark ## tests against real S3 servers, built once into ~/.cache/penstock-services, a browser and Spark
 	@$(BIN)/python tests/services/s3_servers.py && $(BIN)/python tests/services/browser.py && $(BIN)/pytest tests/services -m services
 
 images:          ## container images, by docker, podman or buildah, [TAG=x] [PREFIX=registry/] [BASE=python:3.12-slim]

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared-machine")
 
-KINDS = ("integration", "services", "simulation", "torture")
+KINDS = ("integration", "services", "simulation", "spark", "torture")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -32,7 +32,7 @@ def whole_tables(
     chunks = [section for section in sections if isinstance(section, ChunkSection)]
     for state, parts in groupby(sorted(chunks, key=lambda each: each.state), key=lambda each: each.state):
         keys = canonical.state_keys(spec, state) if canonical.declared(spec, state) is not None else None
-        frame = _merged([_chunk_rows(store, part) for part in parts], keys)
+        frame = merged([_chunk_rows(store, part) for part in parts], keys)
         if frame.height:
             yield Section(state, Redistribution.KEYED, frame)
     for section in sections:
@@ -55,7 +55,7 @@ def _chunk_rows(store: ObjectStore, section: ChunkSection) -> pl.DataFrame:
     return pl.read_ipc_stream(data[handle.offset : handle.offset + handle.length])
 
 
-def _merged(frames: Sequence[pl.DataFrame], keys: Sequence[str] | None) -> pl.DataFrame:
+def merged(frames: Sequence[pl.DataFrame], keys: Sequence[str] | None) -> pl.DataFrame:
     """Rows of a state as they were at the barrier.
 
     Chunks of numbered rows say which are gone. Of a state with `keys` a later chunk goes over the earlier ones, and

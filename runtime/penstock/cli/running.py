@@ -10,6 +10,7 @@ import typer
 
 from penstock.cli.building import build_graph
 from penstock.cli.discovery import JsonOption
+from penstock.cli.on_spark import ConfOption, EngineOption, MasterOption, is_spark, run_on_spark
 from penstock.cli.savepoints import (
     AllowForeignOption,
     AllowNonRestoredOption,
@@ -76,6 +77,9 @@ def run(
         str | None,
         typer.Option("--id", metavar="ID", help="With --jobmanager: the job's id. Submitted twice, it is one job."),
     ] = None,
+    engine: EngineOption = "stream",
+    master: MasterOption = None,
+    conf: ConfOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a program until it ends, with live progress.
@@ -92,7 +96,16 @@ def run(
     `penstock run prog.py:fn --state-dir s3://bucket/jobs`
 
     `penstock run prog.py:fn --from ./savepoints/orders-3f2a11-5d1e0c44 -p 8`
+
+    `penstock run prog.py:fn --engine spark --master "local[4]"`
     """
+    on_spark = is_spark(engine, master, conf)
+    if on_spark and (jobmanager is not None or state_dir is not None or origin is not None):
+        raise UserError(
+            "P018",
+            "--engine spark takes no --jobmanager, --state-dir or --from: a batch begins at the beginning",
+            fix="leave them out, or run it as a stream",
+        )
     origin = origin and (absolute(origin) if "/" in origin else origin)
     restore = restore_options(
         allow_non_restored=allow_non_restored, allow_foreign=allow_foreign, evolve=evolve, map_uid=map_uid
@@ -108,6 +121,9 @@ def run(
         settings=_pairs(settings),
         args=args or (),
     )
+    if on_spark:
+        _run_batch(graph, master, conf, as_json=as_json)
+        return
     if jobmanager is not None and detach:
         submitted = _submit(RestClient(jobmanager), graph, origin, restore, job_id)
         if as_json:
@@ -143,6 +159,18 @@ def run(
     else:
         _print_end(view, graph, folder, again)
     raise typer.Exit(1 if view.state == "failed" else 0)
+
+
+def _run_batch(graph: JobGraph, master: str | None, conf: list[str] | None, *, as_json: bool) -> None:
+    result = run_on_spark(graph, master, conf)
+    if as_json:
+        rows = {uid: frame.rows(named=True) for uid, frame in result.frames.items()}
+        print_json({"job": result.job, "seconds": result.seconds, "outputs": _outputs(graph), "collected": rows})
+        return
+    for uid, frame in result.frames.items():
+        print(f"{uid}:\n{frame}")
+    for text in _outputs(graph).values():
+        print(f"output: {text}", file=sys.stderr)
 
 
 def _run_there(

@@ -1,5 +1,6 @@
 """Commands about savepoints: take one, look at them, look after them."""
 
+import json
 import sys
 import threading
 from pathlib import Path
@@ -13,11 +14,14 @@ from rich.text import Text
 from penstock.cli.building import build_graph
 from penstock.cli.discovery import JobArgument, JobManagerOption, JsonOption, StateDirOption, find_jobmanager
 from penstock.cli.tables import console, new_table, print_json
+from penstock.jobmanager.asking import open_state, rows_of_key
 from penstock.jobmanager.state_dir import StateDir
 from penstock.local import figures
 from penstock.model.clocks import SystemClock
 from penstock.model.errors import RetryableError, UserError
+from penstock.model.ids import JobId
 from penstock.model.views import SavepointView
+from penstock.queries import answer
 from penstock.rpc import RestClient
 from penstock.savepoints import Savepoint, catalogue
 from penstock.savepoints import open as open_savepoint
@@ -47,7 +51,7 @@ MapUidOption = Annotated[
 ]
 
 savepoints_app = typer.Typer(no_args_is_help=True, help="Look at savepoints and look after them.")
-state_app = typer.Typer(no_args_is_help=True, help="Look into the state in savepoints.")
+state_app = typer.Typer(no_args_is_help=True, help="Look into the state of jobs and savepoints.")
 
 
 def savepoint(
@@ -254,6 +258,50 @@ def read_state(
     with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=console().width):
         print(rows)
     print(f"{rows.height} of {found.manifest.state(name).rows} rows", file=sys.stderr)
+
+
+@state_app.command("get")
+def get_state(
+    job: JobArgument,
+    name: Annotated[str, typer.Argument(metavar="UID.STATE", help="Operator and state.")],
+    key: Annotated[
+        list[str] | None, typer.Option("--key", "-k", metavar="VALUE", help="Once for each column of the key.")
+    ] = None,
+    checkpoint: Annotated[
+        int | None, typer.Option("--checkpoint", metavar="N", help="A retained one; default: the latest.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Rows of a whole table; 0: all.")] = 20,
+    jobmanager: JobManagerOption = None,
+    state_dir: StateDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the state of a job, as its latest checkpoint holds it: the rows of a key, or with no key a table.
+
+    With --state-dir it is read from there, whether the job runs or not; else the JobManager is asked, for a key.
+
+    Examples: `penstock state get orders-3f2a11 totals.total --key ann`,
+    `penstock state get orders-3f2a11 totals.total --state-dir s3://lake/penstock --limit 0 --json`
+    """
+    if state_dir is None:
+        if not key:
+            raise UserError("H006", "a JobManager is asked for a key", fix="--key VALUE, or --state-dir for a table")
+        view = find_jobmanager(jobmanager).state(job, name, *key, checkpoint=checkpoint)
+    elif key:
+        view = rows_of_key(StateDir(state_dir), JobId(job), name, key, checkpoint, limit_bytes=None)
+    else:
+        found = open_state(StateDir(state_dir), JobId(job), checkpoint)
+        rows = found.frame(name)
+        view = answer(found, name, rows.head(limit) if limit else rows, SystemClock().now_us())
+    if as_json:
+        print_json(view)
+        return
+    table = new_table(*view.columns)
+    for row in view.rows:
+        table.add_row(*(Text(value if isinstance(value, str) else json.dumps(value)) for value in row.values()))
+    if view.rows:
+        console().print(table)
+    age = figures.duration(view.age_us)
+    print(f"{len(view.rows)} rows of {name} at checkpoint {view.checkpoint}, {age} ago", file=sys.stderr)
 
 
 def restore_options(

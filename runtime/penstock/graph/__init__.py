@@ -12,7 +12,7 @@ from penstock.graph._data import (
 from penstock.graph.execution import execution, place, place_by_index, slots_wanted, vertex_parallelism
 from penstock.graph.live import NotLive, changed_vertices, channels_of, resized_live
 from penstock.graph.outlines import outline
-from penstock.graph.planning import plan
+from penstock.graph.planning import narrowed, plan
 from penstock.graph.render import as_html, as_svg, as_text
 from penstock.graph.resizing import Size, moved_groups, moves, operator_sizes, resized, size_of
 
@@ -34,6 +34,7 @@ __all__ = [
     "execution",
     "moved_groups",
     "moves",
+    "narrowed",
     "operator_sizes",
     "outline",
     "place",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from penstock.graph._data import JobGraph, LogicalGraph
+from penstock.graph._data import JobGraph, LogicalEdge, LogicalGraph, LogicalNode
 from penstock.graph._draft import draft
 from penstock.graph.chaining import chain
 from penstock.graph.columns import narrow_exchanges, push_down
@@ -36,4 +36,24 @@ def plan(
         versions=dict(versions),
         parallelism=parallelism,
         program=logical,
+    )
+
+
+def narrowed(logical: LogicalGraph) -> LogicalGraph:
+    """The program with only the columns and outputs that somebody reads, for engines that do the rest themselves."""
+    nodes = narrow_exchanges(push_down(draft(logical, parallelism=1))).nodes.values()
+    return LogicalGraph(
+        name=logical.name,
+        nodes=tuple(LogicalNode(operator=node.operator) for node in nodes),
+        edges=tuple(
+            LogicalEdge(
+                source=input_.source,
+                target=node.operator.uid,
+                port=input_.port,
+                output=input_.output,
+                partitioning=input_.partitioning,
+            )
+            for node in nodes
+            for input_ in node.inputs
+        ),
     )

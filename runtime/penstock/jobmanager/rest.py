@@ -4,7 +4,7 @@ Answers are the structs of `model.views` as JSON; every error is `{code, what, w
 it listens on the loopback interface unless told otherwise, and refuses what a foreign web page may have sent.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, Protocol
 from urllib.parse import urlsplit
 
@@ -20,7 +20,15 @@ from penstock.jobmanager import dashboard, metrics
 from penstock.jobmanager.lifecycle import TERMINAL
 from penstock.model.errors import PenstockError, UserError
 from penstock.model.ids import JobId
-from penstock.model.views import CheckpointView, ClusterView, JobView, PlanView, RescaleView, SavepointView
+from penstock.model.views import (
+    CheckpointView,
+    ClusterView,
+    JobView,
+    PlanView,
+    RescaleView,
+    SavepointView,
+    StateView,
+)
 from penstock.savepoints.checks import RestoreOptions
 
 _RESCALE_EXAMPLE = 'send {"parallelism": 4}, {"operators": {"uid": 3}} or both; numbers from 1'
@@ -85,6 +93,10 @@ class Jobs(Protocol):
         """Begin to take one in a folder of its own below `folder`; UserError when nothing can be written there."""
         ...
 
+    async def state(self, job: JobId, name: str, key: Sequence[str], checkpoint: int | None) -> StateView:
+        """The rows of one key, as a checkpoint holds them; None: the latest one."""
+        ...
+
     def rescales(self, job: JobId) -> tuple[RescaleView, ...]:
         """Of a known job."""
         ...
@@ -120,6 +132,7 @@ def application(jobs: Jobs, *, max_body_bytes: int, local_only: bool) -> Starlet
         "/jobs/{id}/plan": api.plan,
         "/jobs/{id}/savepoints": api.savepoints,
         "/jobs/{id}/rescales": api.rescales,
+        "/jobs/{id}/state/{name:path}": api.state,
     }
     post: dict[str, Handler] = {
         "/jobs": api.submit,
@@ -207,6 +220,16 @@ class _Api:
             job, folder=query.get("to"), stop=query.get("stop") == "true", name=name
         )
         return _json(view, status=202)
+
+    async def state(self, request: Request) -> Response:
+        query, job = request.query_params, self._known(request)
+        number = query.get("checkpoint", "")
+        if number and not number.isdigit():
+            raise UserError("H006", f'"{number}" is no checkpoint', fix="?checkpoint=12, or none for the latest")
+        key = query.getlist("key")
+        if not key:
+            raise UserError("H006", "no key is given", fix="?key=VALUE, once for each column of the key")
+        return _json(await self._jobs.state(job, request.path_params["name"], key, int(number) if number else None))
 
     async def rescales(self, request: Request) -> Response:
         return _json(self._jobs.rescales(self._known(request)))

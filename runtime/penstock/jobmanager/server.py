@@ -9,7 +9,7 @@ import random
 import re
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ import uvicorn
 
 from penstock.config import JobManagerSettings
 from penstock.graph import JobGraph
-from penstock.jobmanager import restoring
+from penstock.jobmanager import asking, restoring
 from penstock.jobmanager.core import Core
 from penstock.jobmanager.events import (
     CancelRequested,
@@ -43,6 +43,7 @@ from penstock.model.views import (
     ProcessView,
     RescaleView,
     SavepointView,
+    StateView,
 )
 from penstock.rpc import Server, serve_jobmanager
 from penstock.savepoints.checks import RestoreOptions
@@ -215,6 +216,10 @@ class JobManager:
         """Begin; UserError when the job cannot have that size."""
         self._shell.feed(RescaleRequested(job=job, size=self._core.plan_rescale(job, parallelism, operators)))
         return self._core.rescales(job)[-1]
+
+    async def state(self, job: JobId, name: str, key: Sequence[str], checkpoint: int | None) -> StateView:
+        """The rows of one key, read from the store. No user code is opened, and little is read."""
+        return await asyncio.to_thread(asking.rows_of_key, self._state_dir, job, name, key, checkpoint)
 
     async def take_savepoint(
         self, job: JobId, *, folder: str | None, stop: bool, name: str | None = None

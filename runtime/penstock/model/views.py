@@ -1,5 +1,7 @@
 """What the JobManager shows: the bodies of its REST answers, read by the CLI, the dashboard and the operator."""
 
+from typing import Any
+
 import msgspec
 
 from penstock.model.counters import UserMetric
@@ -207,3 +209,19 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
     vertices: tuple[PlanVertex, ...]
     """Inputs come first."""
     edges: tuple[PlanEdge, ...]
+
+
+class StateView(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of a state, as a checkpoint holds them."""
+
+    state: str
+    """`uid.state`."""
+    checkpoint: int
+    taken_us: int
+    """When its barrier was sent."""
+    age_us: int
+    """Since then."""
+    columns: dict[str, str] = {}
+    """Name -> type; empty when there are no rows."""
+    rows: tuple[dict[str, Any], ...] = ()
+    """Bytes in base64."""

@@ -10,13 +10,16 @@ from typing import Any, TypeVar
 import msgspec
 
 from penstock.model.errors import RetryableError, UserError
-from penstock.model.views import CheckpointView, ClusterView, JobView, RescaleView, SavepointView
+from penstock.model.views import CheckpointView, ClusterView, JobView, RescaleView, SavepointView, StateView
 
 _SECONDS = 5.0
 """Answers come from memory; a JobManager that takes longer is in trouble."""
 
 _SUBMIT_SECONDS = 120.0
 """A submission is stored first, and may copy the state that it starts from."""
+
+_STATE_SECONDS = 60.0
+"""State is read from the store."""
 
 T = TypeVar("T")
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -101,6 +104,13 @@ class RestClient:
         data = self._call("POST", f"/jobs/{_quoted(job)}/savepoints?{query}", b"")
         return msgspec.json.decode(data, type=SavepointView)
 
+    def state(self, job: str, name: str, *key: object, checkpoint: int | None = None) -> StateView:
+        """The rows of one key of `uid.state`, as the latest checkpoint holds them, or that one."""
+        given = [("key", _text(value)) for value in key]
+        given += [("checkpoint", str(checkpoint))] if checkpoint is not None else []
+        path = f"/jobs/{_quoted(job)}/state/{_quoted(name)}?{urllib.parse.urlencode(given)}"
+        return msgspec.json.decode(self._call("GET", path, seconds=_STATE_SECONDS), type=StateView)
+
     def rescales(self, job: str) -> list[RescaleView]:
         """Of one job, the newest last."""
         return self._get(f"/jobs/{_quoted(job)}/rescales", list[RescaleView])
@@ -149,6 +159,11 @@ def _refusal(status: int, body: bytes, url: str) -> UserError | RetryableError:
         return UserError("C002", f"{url} answered {status}, and not as a JobManager does", fix="check the URL")
     kind = RetryableError if status == 503 else UserError
     return kind(problem.code, problem.what, where=problem.where, fix=problem.fix)
+
+
+def _text(value: object) -> str:
+    """A value of a key, as JSON has it, without the quotes of a text."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _quoted(job: str) -> str:

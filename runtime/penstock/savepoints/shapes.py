@@ -40,7 +40,7 @@ def operators_of(graph: JobGraph) -> Iterator[tuple[specs.Operator, int]]:
 
 def shapes(graph: JobGraph) -> dict[Uid, dict[str, Any]]:
     """The shape of each operator."""
-    inputs = _inputs(graph)
+    inputs = inputs_of(graph)
     return {operator.uid: _shape(operator.spec, inputs[operator.uid]) for operator, _ in operators_of(graph)}
 
 
@@ -92,7 +92,7 @@ def _reduced(value: Any) -> Any:
     return value
 
 
-def _inputs(graph: JobGraph) -> dict[Uid, dict[str, dict[str, str]]]:
+def inputs_of(graph: JobGraph) -> dict[Uid, dict[str, dict[str, str]]]:
     """Columns of each input of each operator. A pre-aggregation passes for what is in front of it."""
     found: dict[Uid, dict[str, dict[str, str]]] = {}
     seen: dict[Uid, dict[str, str]] = {}
