@@ -128,8 +128,9 @@ def test_a_failure_is_shown_in_full_once_while_the_job_tries_again(capsys):
 
 def test_rescales_are_a_table():
     moved = RescaleView(
-        id=1, kind="live", status="completed", started_us=0, ended_us=300_000, parallelism_before=2, parallelism_after=4,
-        groups_moved=96, bytes_moved=1_400_000, pause_us_p50=20_000, pause_us_p99=90_000, pause_us_max=102_000,
+        id=1, kind="live", status="completed", started_us=0, ended_us=300_000, parallelism_before=2,
+        parallelism_after=4, groups_moved=96, bytes_moved=1_400_000, pause_us_p50=20_000, pause_us_p99=90_000,
+        pause_us_max=102_000,
     )  # fmt: skip
     failed = RescaleView(
         id=2, kind="restart", status="failed", reason="needs 6 slots", started_us=0, ended_us=1_000_000,
