@@ -49,20 +49,7 @@ def held_rows_are_forgotten() -> Patch:
     return patched(Divided, "arrive", forgetful)
 
 
-def time_does_not_wait_for_groups() -> Patch:
-    """Event time behind an operator goes on while some of its key groups are on their way."""
-
-    def hasty(self: Divided) -> None:
-        level = min((part.passed for part in self._parts if part.operator is not None), default=self._level)
-        if level > self._level:
-            self._level = level
-            self.output.pass_watermark(level)
-
-    return patched(Divided, "_rise", hasty)
-
-
 PLANTED_IN_RESCALES: dict[str, Plant] = {
     "drop-the-last-moved-group": drop_the_last_moved_group,
     "held-rows-are-forgotten": held_rows_are_forgotten,
-    "time-does-not-wait-for-groups": time_does_not_wait_for_groups,
 }
