@@ -13,7 +13,7 @@ Bench = Callable[..., Iterator[Figure]]
 def main() -> None:
     """Exits with 1 when a goal is missed."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument("--only", choices=NAMES, help="one benchmark instead of all")
+    parser.add_argument("--only", choices=[*NAMES, "spark"], help="one benchmark instead of all")
     parser.add_argument("--cases", help="only these of its cases: nexmark has one per query, as in q3,q8")
     parser.add_argument("--scale", type=float, default=1.0, help="of the state, for the benchmarks that have much")
     parser.add_argument("--json", action="store_true", help="one JSON object per figure and line")
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 NAMES = ["nexmark", "process", "aggregates", "latency", "memory", "unaligned", "state", "checkpoints", "rescale"]
-WITH_CASES = ("nexmark", "aggregates", "state", "checkpoints", "rescale")
+WITH_CASES = ("spark", "nexmark", "aggregates", "state", "checkpoints", "rescale")
 
 
 def _figures(name: str, peer: str | None, repeats: int, cases: list[str] | None, scale: float) -> Iterator[Figure]:
@@ -52,6 +52,10 @@ def _figures(name: str, peer: str | None, repeats: int, cases: list[str] | None,
         from benchmarks import nexmark
 
         return nexmark.run(repeats=repeats, cases=cases)
+    if name == "spark":
+        from benchmarks import spark  # needs PySpark: only when it is asked for
+
+        return spark.run(repeats=repeats, cases=cases, rows=int(spark.ROWS * scale))
     if name == "process":
         from benchmarks import process
 

@@ -30,7 +30,7 @@ def wait_until(condition: Callable[[], bool], *, seconds: float = 200) -> None:
 class Started:
     """`penstock jobmanager` on any free ports."""
 
-    def __init__(self, state_dir: Path) -> None:
+    def __init__(self, state_dir: Path, *more: str) -> None:
         self.state_dir = state_dir
         self._errors = (state_dir.parent / f"{state_dir.name}.log").open("a+")
         self.process = subprocess.Popen(
@@ -42,6 +42,7 @@ class Started:
                 "--port=0",
                 "--rest-port=0",
                 f"--state-dir={state_dir}",
+                *more,
             ],
             stderr=self._errors,
         )
@@ -55,6 +56,9 @@ class Started:
         addresses = StateDir(self.state_dir).addresses()
         assert addresses is not None
         return RestClient(addresses.rest)
+
+    def rest_port(self) -> int:
+        return int(self.client().url.rpartition(":")[2])
 
     def errors(self) -> str:
         self._errors.seek(0)
@@ -71,11 +75,11 @@ class Started:
 
 
 @pytest.fixture
-def start(tmp_path) -> Iterator[Callable[[], Started]]:
+def start(tmp_path) -> Iterator[Callable[..., Started]]:
     started: list[Started] = []
 
-    def one() -> Started:
-        started.append(Started(tmp_path / "state"))
+    def one(*more: str) -> Started:
+        started.append(Started(tmp_path / "state", *more))
         return started[-1]
 
     yield one
@@ -101,14 +105,15 @@ def test_it_says_where_it_listens_and_ends_in_order(start):
     assert StateDir(jobmanager.state_dir).addresses() is None
 
 
-def test_a_second_one_on_the_same_directory_is_refused_with_the_pid_of_the_first(start):
+def test_one_that_may_not_stand_by_is_refused_with_the_pid_of_the_first(start):
     first = start()
     first.client()
-    second = start()
+    second = start("--no-standby")
     assert second.process.wait(200) == 2
-    assert f"C001 the state directory {first.state_dir} belongs to a running JobManager, pid {first.process.pid}" in (
+    assert f"C001 http://127.0.0.1:{first.rest_port()}: the state directory belongs to a running JobManager, pid " in (
         second.errors()
     )
+    assert f"kill {first.process.pid}" in second.errors()
     assert "Traceback" not in second.errors()
 
 

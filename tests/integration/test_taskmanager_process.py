@@ -46,7 +46,7 @@ LINK = LinkSettings(heartbeat_seconds=0.05, lost_after_seconds=0.5, call_seconds
 class ListeningJobManager:
     """Answers everything, remembers what it was told, and can be told to forget the TaskManager."""
 
-    def __init__(self, port: int = 0, epoch: str = "e1") -> None:
+    def __init__(self, port: int = 0, epoch: int = 1) -> None:
         self.epoch = epoch
         self.told: list[ToJobManager] = []
         self.known = False
@@ -235,7 +235,7 @@ async def test_a_jobmanager_that_forgot_us_gets_fresh_slots_and_a_new_registrati
         register = await jobmanager.registered()
         await jobmanager.send(register, deploy("calm"))
         await jobmanager.first(Running)
-        jobmanager.known, jobmanager.epoch = False, "e2"
+        jobmanager.known, jobmanager.epoch = False, 2
         again = await jobmanager.registered()
         assert gone(register.slots[0].pid)
         assert again.slots[0].pid != register.slots[0].pid
@@ -250,7 +250,7 @@ async def test_a_lost_jobmanager_ends_the_work_and_is_found_when_it_is_back(jobm
         async with asyncio.timeout(200):
             while not gone(register.slots[0].pid):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
-        replacement = ListeningJobManager(jobmanager.port, epoch="e2")
+        replacement = ListeningJobManager(jobmanager.port, epoch=2)
         await replacement.start()
         try:
             again = await replacement.registered()
@@ -264,7 +264,7 @@ async def test_orders_of_a_jobmanager_that_we_do_not_follow_are_refused(jobmanag
     async with running(jobmanager):
         register = await jobmanager.registered()
         await jobmanager.first(Heartbeat)
-        jobmanager.epoch = "somebody-else"
+        jobmanager.epoch = 7
         reply = await jobmanager.send(register, deploy("calm"))
         assert not reply.accepted
-        jobmanager.epoch = "e1"
+        jobmanager.epoch = 1

@@ -30,6 +30,8 @@ KNOWN_SEEDS = {
     "armed-once": 51,
     "savepoint-clears-the-folder": 63,
     "savepoint-without-timers": 0,
+    "old-leaders-manifest": 11,
+    "own-412-is-failure": 1,
     "gc-ignores-a-savepoint-in-progress": 19,
     "drop-the-last-moved-group": 1,
     "held-rows-are-forgotten": 4,

@@ -14,19 +14,24 @@ if importlib.util.find_spec("pyspark") is None:
         fix="pip install 'penstock[spark]', and Java 17 or newer",
     )
 
+from penstock.batch.bootstrapping import bootstrap
 from penstock.batch.comparing import Difference, Shape, collecting, compare, shapes
 from penstock.batch.running import BatchResult, explain, run
+from penstock.batch.savepoints import read_savepoint, write_savepoint
 from penstock.batch.session import prepared, session
 
 __all__ = [
     "BatchResult",
     "Difference",
     "Shape",
+    "bootstrap",
     "collecting",
     "compare",
     "explain",
     "prepared",
+    "read_savepoint",
     "run",
     "session",
     "shapes",
+    "write_savepoint",
 ]

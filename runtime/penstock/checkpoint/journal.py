@@ -7,11 +7,12 @@ Whoever loses that race has been replaced, and stops: there is no other fence, a
   attempt     a region starts; written before it is deployed, so that no older attempt can complete a checkpoint
   resized     the job has another parallelism from here on, whatever its graph says
   checkpoint  the manifest of a completed checkpoint; sinks commit after it is written
+  taken over  another JobManager leads, in a later epoch; nothing of the one before counts behind it
   ended       finished, stopped, cancelled or failed
 
 Each entry names the SHA-256 of the one before. Checkpoint entries that are no longer retained are deleted;
-all others stay. That keeps the fence whole: whatever follows the last entry of a replaced writer is an
-attempt, and attempts are never deleted, so its next create always fails. A writer that begins looks behind its
+all others stay. That keeps the fence whole: whatever follows the last entry of a replaced writer says that it was
+taken over, and such entries are never deleted, so its next create always fails. A writer that begins looks behind its
 first entry: one that read the journal long ago may have filled the hole of a deleted checkpoint, and has lost.
 
 A journal that cannot be read is never guessed at: a broken entry stops the job that it belongs to.
@@ -27,7 +28,7 @@ import msgspec
 
 from penstock.model.errors import FatalJobError, RetryableError
 from penstock.model.handles import Manifest
-from penstock.model.ids import Attempt, CheckpointId
+from penstock.model.ids import NO_EPOCH, Attempt, CheckpointId, Epoch
 from penstock.storage import ObjectStore, UnknownResultError
 
 PREFIX: Final = "journal/"
@@ -42,6 +43,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     writer: str
     """Unique per JobManager process: a create whose answer was lost is recognised by it."""
     time_us: int
+    epoch: Epoch = NO_EPOCH
+    """In which its writer leads."""
 
 
 class Submitted(Entry, frozen=True, kw_only=True):
@@ -87,6 +90,10 @@ class Resized(Entry, frozen=True, kw_only=True):
     """The attempt goes on: the plan is the one before, with other numbers of subtasks."""
 
 
+class TakenOver(Entry, frozen=True, kw_only=True):
+    """Another JobManager leads. Its first entry: what the one before still writes comes too late. Never deleted."""
+
+
 class Ended(Entry, frozen=True, kw_only=True):
     """Nothing follows."""
 
@@ -95,7 +102,7 @@ class Ended(Entry, frozen=True, kw_only=True):
     reason: str = ""
 
 
-JournalEntry = Submitted | AttemptStarted | CheckpointCompleted | Resized | Ended
+JournalEntry = Submitted | AttemptStarted | CheckpointCompleted | Resized | TakenOver | Ended
 
 _decoder: Final[msgspec.json.Decoder[JournalEntry]] = msgspec.json.Decoder(JournalEntry)
 
@@ -139,6 +146,11 @@ def decode(data: bytes, *, where: str) -> JournalEntry:
         return _decoder.decode(data)
     except msgspec.DecodeError as error:
         raise _broken(where, f"it is not a journal entry ({error}; {len(data)} bytes)") from error
+
+
+def taken_over(last: "Recorded", *, writer: str, epoch: Epoch, now_us: int) -> TakenOver:
+    """What a JobManager writes behind the last entry that it has read, before anything else."""
+    return TakenOver(sequence=last.entry.sequence + 1, parent=last.sha256, writer=writer, epoch=epoch, time_us=now_us)
 
 
 def append(store: ObjectStore, entry: JournalEntry) -> Appended | Conflict:

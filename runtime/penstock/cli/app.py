@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import commands, garbage, graphs, on_spark, processes, rescaling, running, savepoints, verifying
+from penstock.cli import (
+    bootstrapping,
+    commands,
+    garbage,
+    graphs,
+    on_spark,
+    processes,
+    rescaling,
+    running,
+    savepoints,
+    verifying,
+)
 from penstock.model.errors import PenstockError
 
 EXIT_FAILED = 1
@@ -25,6 +36,7 @@ app = typer.Typer(
 app.command("run", rich_help_panel="Programs")(running.run)
 app.command("graph", rich_help_panel="Programs")(graphs.graph)
 app.command("explain", rich_help_panel="Programs")(on_spark.explain)
+app.command("bootstrap", rich_help_panel="Programs")(bootstrapping.bootstrap)
 app.command("verify", rich_help_panel="Programs")(verifying.verify)
 app.command("restore-check", rich_help_panel="Programs")(savepoints.restore_check)
 app.command("status", rich_help_panel="Jobs")(commands.status)

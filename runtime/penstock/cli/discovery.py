@@ -17,7 +17,8 @@ JobManagerOption = Annotated[
     typer.Option(
         "--jobmanager",
         metavar="URL",
-        help=f"REST address of the JobManager. Default: $PENSTOCK_JOBMANAGER, else {DEFAULT_URL}.",
+        help="REST address of the JobManager, or of several with commas between. "
+        f"Default: $PENSTOCK_JOBMANAGER, else {DEFAULT_URL}.",
     ),
 ]
 StateDirOption = Annotated[

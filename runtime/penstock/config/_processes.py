@@ -24,11 +24,29 @@ class LinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Registration is tried again with a delay that doubles between these two."""
 
 
+class LeaseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How several JobManagers agree who leads. All of one cluster have the same."""
+
+    beat_seconds: float = 1.0
+    """The leader says that it lives this often: two requests to the store."""
+
+    look_seconds: float = 0.4
+    """A standby looks this often: two cheap reads."""
+
+    silent_after_seconds: float = 3.0
+    """A leader that nobody has heard for this long is replaced. Some beats, so that one slow write is no reason; with
+    a look before and the start behind it, a standby leads within 5 seconds."""
+
+    resign_after_seconds: float = 150.0
+    """A leader that has not reached the store for this long gives up. Most stores that are away are away for all, and
+    come back: until then it waits, and the jobs go on."""
+
+
 class JobManagerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A JobManager process."""
 
     state_dir: str
-    """Journals, checkpoints and graphs of all jobs; locked by one JobManager at a time."""
+    """Journals, checkpoints and graphs of all jobs. Several JobManagers may have the same: one of them leads."""
 
     host: str = "127.0.0.1"
     """Interface for gRPC and REST. Neither knows who calls, so other hosts must be let in on purpose."""
@@ -42,10 +60,17 @@ class JobManagerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     share_ports: bool = False
     """Bind with SO_REUSEPORT: a supervisor holds the ports, so that a restart finds them free."""
 
+    standby: bool = True
+    """When another JobManager leads: wait for its end. False: refuse to start (C001)."""
+
+    advertise: str = ""
+    """Where others reach `host`, when that is not a name they know: 0.0.0.0, say."""
+
     max_body_bytes: int = 64 * 1024 * 1024
     """Largest job graph that REST takes; the same as the limit of a gRPC message that carries parts of it."""
 
     link: LinkSettings = LinkSettings()
+    lease: LeaseSettings = LeaseSettings()
 
 
 class TaskManagerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,7 +78,7 @@ class TaskManagerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
     id: str
     jobmanager: str
-    """host:port of its gRPC service."""
+    """host:port of its gRPC service; several, with commas between, when there are standbys."""
 
     slots: int = 1
     """Slot processes; about one per core."""

@@ -38,7 +38,7 @@ from penstock.jobmanager.jobs import Job
 from penstock.jobmanager.slots import LostSlot, SlotPool
 from penstock.jobmanager.starting import Surroundings
 from penstock.jobmanager.timing import Moment, Timing
-from penstock.model.ids import JobId, TaskManagerId
+from penstock.model.ids import NO_EPOCH, Epoch, JobId, TaskManagerId
 from penstock.model.messages import (
     Directed,
     Heartbeat,
@@ -51,12 +51,14 @@ from penstock.model.views import CheckpointView, ClusterView, JobView, PlanView,
 
 
 class Core:
-    """`writer` names this JobManager process in journals and must be unique to it."""
+    """`writer` names this JobManager process in journals and must be unique to it; it leads in `epoch`."""
 
-    def __init__(self, *, writer: str, rng: random.Random | None = None, timing: Timing | None = None) -> None:
+    def __init__(
+        self, *, writer: str, epoch: Epoch = NO_EPOCH, rng: random.Random | None = None, timing: Timing | None = None
+    ) -> None:
         self._timing = timing or Timing()
         self._pool = SlotPool(heartbeat_timeout=self._timing.heartbeat_timeout, cancel_repeat=self._timing.repeat)
-        self._around = Surroundings(writer, rng or random.Random(writer), self._timing, self._pool)
+        self._around = Surroundings(writer, epoch, rng or random.Random(writer), self._timing, self._pool)
         self._jobs: dict[JobId, Job] = {}
         self._wake_at: float | None = None
         self._commands: list[Command] = []

@@ -10,6 +10,7 @@ from penstock.jobmanager.events import JobSubmitted
 from penstock.jobmanager.regions import RegionRun
 from penstock.jobmanager.rescaling import Move
 from penstock.jobmanager.timing import Moment
+from penstock.model.ids import Epoch
 
 E = TypeVar("E", bound=journal.Entry)
 
@@ -17,8 +18,8 @@ E = TypeVar("E", bound=journal.Entry)
 class JournalWriter:
     """Makes entries, and recognises the answers to them."""
 
-    def __init__(self, writer: str, retry: float, *, sequence: int = 0, parent: str = "") -> None:
-        self._writer, self._retry = writer, retry
+    def __init__(self, writer: str, epoch: Epoch, retry: float, *, sequence: int = 0, parent: str = "") -> None:
+        self._writer, self._epoch, self._retry = writer, epoch, retry
         self._sequence, self._parent = sequence, parent
         self._outstanding: journal.Entry | None = None
         self.not_before = float("-inf")
@@ -31,7 +32,14 @@ class JournalWriter:
     def make(self, kind: type[E], at: Moment, **fields: object) -> E:
         """The next entry. It is outstanding from now on."""
         assert self._outstanding is None
-        entry = kind(sequence=self._sequence, parent=self._parent, writer=self._writer, time_us=at.now_us, **fields)
+        entry = kind(
+            sequence=self._sequence,
+            parent=self._parent,
+            writer=self._writer,
+            epoch=self._epoch,
+            time_us=at.now_us,
+            **fields,
+        )
         self._outstanding = entry
         return entry
 

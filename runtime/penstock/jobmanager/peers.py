@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
+from penstock.model.ids import Epoch
 from penstock.model.messages import Directed
 from penstock.rpc import Channel, Reply, RpcError, ToldTaskManager, taskmanager_channel
 
@@ -14,7 +15,7 @@ class Peer:
     """One registration of one TaskManager; a new registration is a new peer."""
 
     def __init__(
-        self, address: str, *, epoch: str, call_seconds: float, connect: Connect = taskmanager_channel
+        self, address: str, *, epoch: Epoch, call_seconds: float, connect: Connect = taskmanager_channel
     ) -> None:
         self._address, self._epoch, self._call_seconds, self._connect = address, epoch, call_seconds, connect
         self._queue: asyncio.Queue[Directed] = asyncio.Queue()

@@ -1,20 +1,20 @@
 """The JobManager process: gRPC for TaskManagers, REST for people, the core and its shell between them."""
 
 import asyncio
-import contextlib
+import dataclasses
 import hashlib
 import logging
 import os
 import random
 import re
 import signal
-import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+import sys
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
-import uvicorn
 
+from penstock.checkpoint import journal
 from penstock.config import JobManagerSettings
 from penstock.graph import JobGraph
 from penstock.jobmanager import asking, restoring
@@ -28,9 +28,12 @@ from penstock.jobmanager.events import (
     SavepointRequested,
     StopRequested,
 )
+from penstock.jobmanager.front_desk import FrontDesk, reception
+from penstock.jobmanager.leading import Election, LeadershipLostError
+from penstock.jobmanager.leases import Claim, new_claim
 from penstock.jobmanager.rest import application
 from penstock.jobmanager.shell import DecidingCore, Shell
-from penstock.jobmanager.state_dir import GRAPH, Addresses, StateDir, StoredJob
+from penstock.jobmanager.state_dir import GRAPH, StateDir, StoredJob
 from penstock.jobmanager.timing import Timing
 from penstock.model.clocks import Clock, SystemClock
 from penstock.model.errors import PenstockError, RetryableError, UserError
@@ -45,11 +48,17 @@ from penstock.model.views import (
     SavepointView,
     StateView,
 )
-from penstock.rpc import Server, serve_jobmanager
 from penstock.savepoints.checks import RestoreOptions
-from penstock.storage import ObjectStore, Prefixed
+from penstock.storage import ObjectStore, Prefixed, UnknownResultError
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+EXIT_REPLACED = 3
+"""Of a process that led and was replaced."""
+
+_ASK_AGAIN_SECONDS = 0.2
 
 _JOURNAL_SECONDS = 20.0
 """How long a client is kept waiting for a store; less than the client itself waits."""
@@ -64,18 +73,24 @@ class JobManager:
         shell: Shell,
         core: DecidingCore,
         *,
-        epoch: str,
+        claim: Claim,
         host: str,
+        clock: Clock,
         rng: random.Random,
     ) -> None:
-        self._state_dir, self._shell, self._core = state_dir, shell, core
-        self._epoch, self._host, self._random = epoch, host, rng
+        self._state_dir, self._shell, self._core, self._clock = state_dir, shell, core, clock
+        self._claim, self._host, self._random = claim, host, rng
         self._jobs: list[JobId] = []
         self._arriving: set[JobId] = set()
 
-    def recover(self) -> None:
-        """Take up all jobs that the state directory holds."""
-        found = [stored for job in self._state_dir.job_ids() if (stored := self._load(job))]
+    async def recover(self) -> None:
+        """Take up all jobs that the state directory holds, from whoever led before: nothing of theirs counts any more.
+
+        LeadershipLostError when somebody leads in a later epoch.
+        """
+        jobs = await asyncio.to_thread(self._state_dir.job_ids)
+        loads = await asyncio.gather(*(self._take_over(job) for job in jobs))
+        found = [stored for stored in loads if stored is not None]
         for stored in sorted(found, key=lambda stored: stored.submitted_us):
             self._add(stored.job)
             self._shell.feed(
@@ -90,12 +105,13 @@ class JobManager:
 
     def health(self) -> dict[str, Any]:
         """The process answers."""
-        return {"status": "ok", "epoch": self._epoch, "pid": os.getpid()}
+        claim = self._claim
+        return {"status": "ok", "role": "leader", "id": claim.holder, "epoch": claim.epoch, "pid": os.getpid()}
 
     def cluster(self) -> ClusterView:
         """The core's view, with this process in front."""
         view = self._core.view_cluster()
-        myself = ProcessView(role="jobmanager", id=self._epoch, pid=os.getpid(), host=self._host)
+        myself = ProcessView(role="jobmanager", id=self._claim.holder, pid=os.getpid(), host=self._host)
         return msgspec.structs.replace(view, processes=(myself, *view.processes))
 
     def job_ids(self) -> list[JobId]:
@@ -237,6 +253,31 @@ class JobManager:
         self._shell.feed(event)
         return next(view for view in self._core.savepoints(job) if view.uri == store.uri)
 
+    async def _take_over(self, job: JobId) -> StoredJob | None:
+        """Read a job, and write into its journal who leads now, before anything is decided on what was read."""
+        while True:
+            stored = await asyncio.to_thread(self._load, job)
+            if stored is None or stored.ended is not None:
+                return stored
+            if (newest := max(recorded.entry.epoch for recorded in stored.recorded)) > self._claim.epoch:
+                raise LeadershipLostError(f"epoch {self._claim.epoch} is over: {job} is led in epoch {newest}")
+            entry = journal.taken_over(
+                stored.recorded[-1], writer=self._claim.holder, epoch=self._claim.epoch, now_us=self._clock.now_us()
+            )
+            result = await self._append(stored.store, entry)
+            if isinstance(result, journal.Appended):
+                recorded = (*stored.recorded, journal.Recorded(entry, result.sha256))
+                return dataclasses.replace(stored, recorded=recorded)
+            # Whoever led before has written something meanwhile, which is the last that counts: read again.
+
+    async def _append(self, store: ObjectStore, entry: journal.JournalEntry) -> journal.Appended | journal.Conflict:
+        while True:
+            try:
+                return await asyncio.to_thread(journal.append, store, entry)
+            except UnknownResultError as error:
+                logger.warning("nobody knows whether the journal was written", extra={"why": str(error)})
+                await asyncio.sleep(_ASK_AGAIN_SECONDS)
+
     def _load(self, job: JobId) -> StoredJob | None:
         try:
             stored = self._state_dir.load(job)
@@ -276,13 +317,19 @@ def _remove_all(store: ObjectStore) -> None:
         store.delete(info.path)
 
 
-class _RestServer(uvicorn.Server):
-    """Leaves signals to the process that it is part of."""
+def run(settings: JobManagerSettings) -> None:
+    """`serve` as a process of its own: one that is replaced ends at once with EXIT_REPLACED."""
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """None."""
-        yield
+    async def serve_or_exit() -> None:
+        try:
+            await serve(settings)
+        except LeadershipLostError as error:
+            print(error.render(), file=sys.stderr, flush=True)
+            # Not by way of asyncio, which waits for threads: writes to stores that do not answer may be under way in
+            # them, and whatever becomes of these does not count.
+            os._exit(EXIT_REPLACED)
+
+    asyncio.run(serve_or_exit())
 
 
 async def serve(
@@ -290,73 +337,91 @@ async def serve(
     *,
     clock: Clock | None = None,
     rng: random.Random | None = None,
-    on_started: Callable[[Addresses], None] | None = None,
+    on_started: Callable[[Claim], None] | None = None,
 ) -> None:
-    """Run a JobManager until SIGTERM or SIGINT. Jobs are not cancelled: the next one takes them up."""
+    """Run a JobManager until SIGTERM or SIGINT: as a standby while another one leads, then as the leader.
+
+    Jobs are not cancelled at its end: the next one takes them up. LeadershipLostError: another one leads now.
+    """
     clock, rng = clock or SystemClock(), rng or random.SystemRandom()
-    epoch = f"jm-{rng.randrange(16**8):08x}"
+    name = f"jm-{rng.randrange(16**8):08x}"
     state_dir = StateDir(settings.state_dir)
-    with state_dir.locked(), _listen(settings) as rest_socket:
-        grpc_server = Server(settings.host, settings.port, share_port=settings.share_ports)
-        core = Core(writer=epoch, timing=Timing(heartbeat_timeout=settings.link.given_up_after_seconds))
-        shell = Shell(core, epoch=epoch, clock=clock, link=settings.link)
-        manager = JobManager(state_dir, shell, core, epoch=epoch, host=settings.host, rng=rng)
-        serve_jobmanager(grpc_server, shell.tell)
-        rest = _RestServer(
-            uvicorn.Config(
-                application(
-                    manager,
-                    max_body_bytes=settings.max_body_bytes,
-                    local_only=settings.host in {"127.0.0.1", "::1", "localhost"},
-                ),
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                timeout_graceful_shutdown=1,
-            )
+    await asyncio.to_thread(state_dir.prepare)
+    async with reception(settings) as front:
+        election = Election(
+            state_dir.lease,
+            lambda epoch: new_claim(epoch, holder=name, grpc=front.grpc, rest=front.rest),
+            settings=settings.lease,
+            clock=clock,
         )
+        front.stand_by(lambda: election.leader)
         stopping = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-        async with asyncio.TaskGroup() as tasks:
-            work = tasks.create_task(shell.run())
-            await shell.running.wait()
-            manager.recover()
-            await grpc_server.start()
-            web = tasks.create_task(rest.serve(sockets=[rest_socket]))
-            addresses = Addresses(
-                pid=os.getpid(),
-                grpc=grpc_server.address,
-                rest=f"http://{settings.host}:{rest_socket.getsockname()[1]}",
-            )
-            state_dir.publish(addresses)
-            facts = {"grpc": addresses.grpc, "rest": addresses.rest, "state_dir": settings.state_dir, "epoch": epoch}
-            logger.info("jobmanager started", extra=facts)
-            if on_started is not None:
-                on_started(addresses)
-            await stopping.wait()
-            logger.info("jobmanager stops", extra={"epoch": epoch})
-            await grpc_server.stop()
-            rest.should_exit = True
-            await web
-            work.cancel()
-        state_dir.unpublish()
+        claim = await _unless(stopping, election.win(stand_by=settings.standby))
+        if claim is None:
+            return
+        why = await _lead(claim, state_dir, settings, front, election, stopping, clock=clock, rng=rng, told=on_started)
+        if why:
+            logger.error("jobmanager ends: it leads no more", extra={"epoch": claim.epoch, "why": why})
+            raise LeadershipLostError(why)
+        logger.info("jobmanager stops", extra={"id": name, "epoch": claim.epoch})
+        await election.release(claim)
 
 
-@contextlib.contextmanager
-def _listen(settings: JobManagerSettings) -> Iterator[socket.socket]:
-    listener = socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET)
-    with listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if settings.share_ports:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+async def _lead(
+    claim: Claim,
+    state_dir: StateDir,
+    settings: JobManagerSettings,
+    front: FrontDesk,
+    election: Election,
+    stopping: asyncio.Event,
+    *,
+    clock: Clock,
+    rng: random.Random,
+    told: Callable[[Claim], None] | None,
+) -> str:
+    """Until somebody wants this process to end, or it leads no more; returns why, then."""
+    timing = Timing(heartbeat_timeout=settings.link.given_up_after_seconds)
+    core = Core(writer=claim.holder, epoch=claim.epoch, timing=timing)
+    shell = Shell(core, epoch=claim.epoch, clock=clock, link=settings.link)
+    manager = JobManager(state_dir, shell, core, claim=claim, host=settings.host, clock=clock, rng=rng)
+    local_only = settings.host in {"127.0.0.1", "::1", "localhost"}
+    async with asyncio.TaskGroup() as tasks:
+        # From the first moment on: what follows reads journals, which may take a while.
+        holding = tasks.create_task(election.hold(claim))
+        work = tasks.create_task(shell.run())
+        await shell.running.wait()
+        ends = [holding, *(tasks.create_task(event.wait()) for event in (stopping, shell.overtaken))]
+        why = ""
         try:
-            listener.bind((settings.host, settings.rest_port))
-            listener.listen()
-        except OSError as error:
-            raise UserError(
-                "C004",
-                f"cannot listen on {settings.host}:{settings.rest_port} (REST): {error.strerror}",
-                fix="give another --rest-port (0: any free one) or --host",
-            ) from error
-        yield listener
+            await manager.recover()
+        except LeadershipLostError as lost:
+            why = lost.what
+        else:
+            front.lead(shell.tell, application(manager, max_body_bytes=settings.max_body_bytes, local_only=local_only))
+            facts = {"grpc": claim.grpc, "rest": claim.rest, "state_dir": settings.state_dir}
+            logger.info("jobmanager leads", extra={**facts, "id": claim.holder, "epoch": claim.epoch})
+            election.answer()
+            if told is not None:
+                told(claim)
+            await asyncio.wait([*ends, work], return_when=asyncio.FIRST_COMPLETED)
+            front.close()
+            if holding.done():
+                why = holding.result()
+            elif shell.overtaken.is_set():
+                why = "another JobManager has written the journal of a job"
+        for task in (*ends, work):
+            task.cancel()
+    return why
+
+
+async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """The result; None when somebody wants this process to end before there is one."""
+    waiting, working = asyncio.ensure_future(stopping.wait()), asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([waiting, working], return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        waiting.cancel()
+        working.cancel()

@@ -35,7 +35,7 @@ from penstock.jobmanager.events import (
 from penstock.jobmanager.peers import Connect, Peer
 from penstock.model.clocks import Clock
 from penstock.model.errors import PenstockError, RetryableError
-from penstock.model.ids import JobId, TaskManagerId
+from penstock.model.ids import Epoch, JobId, TaskManagerId
 from penstock.model.messages import Leaving, Register
 from penstock.model.views import CheckpointView, ClusterView, JobView, PlanView, RescaleView, SavepointView
 from penstock.rpc import Reply, ToldJobManager, taskmanager_channel
@@ -93,7 +93,7 @@ class Shell:
         self,
         core: DecidingCore,
         *,
-        epoch: str,
+        epoch: Epoch,
         clock: Clock,
         link: LinkSettings,
         connect: Connect = taskmanager_channel,
@@ -110,6 +110,8 @@ class Shell:
         self._broken: asyncio.Future[None] | None = None
         self.running = asyncio.Event()
         """Events may be fed from now on."""
+        self.overtaken = asyncio.Event()
+        """Somebody else has written a journal that was ours: this process leads no more, or read it too early."""
 
     async def run(self) -> None:
         """Until cancelled, or until the core has broken: then the process must end and start afresh."""
@@ -216,6 +218,7 @@ class Shell:
                     return
             else:
                 if isinstance(result, journal.Conflict):
+                    self.overtaken.set()
                     self.feed(JournalConflict(job=job, entry=entry))
                 else:
                     self._in_journal[job].set()

@@ -15,7 +15,7 @@ from penstock.jobmanager.restarts import Restarts
 from penstock.jobmanager.slots import SlotPool
 from penstock.jobmanager.timing import Moment, Timing
 from penstock.model.errors import UserError
-from penstock.model.ids import Uid
+from penstock.model.ids import Epoch, Uid
 
 TAKEN_UP = "C026 taken up by a new JobManager"
 
@@ -25,6 +25,7 @@ class Surroundings:
     """What all jobs of a JobManager share."""
 
     writer: str
+    epoch: Epoch
     rng: random.Random
     timing: Timing
     pool: SlotPool
@@ -42,7 +43,7 @@ def submitted(event: JobSubmitted, around: Surroundings, at: Moment) -> Job:
             settings.checkpoint, last_id=initial.checkpoint if initial else 0, initial=initial
         ),
         restarts=Restarts(settings.restart, around.rng),
-        writer=JournalWriter(around.writer, around.timing.journal_retry),
+        writer=JournalWriter(around.writer, around.epoch, around.timing.journal_retry),
         pool=around.pool,
         timing=around.timing,
         at=at,
@@ -69,7 +70,11 @@ def recovered(event: JobRecovered, around: Surroundings, at: Moment) -> Job:
         checkpoints=coordinator.from_journal(settings.checkpoint, event.entries),
         restarts=Restarts(settings.restart, around.rng, count=sum(bool(entry.cause) for entry in attempts)),
         writer=JournalWriter(
-            around.writer, around.timing.journal_retry, sequence=last.sequence + 1, parent=event.last_sha256
+            around.writer,
+            around.epoch,
+            around.timing.journal_retry,
+            sequence=last.sequence + 1,
+            parent=event.last_sha256,
         ),
         pool=around.pool,
         timing=around.timing,

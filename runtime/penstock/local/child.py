@@ -31,7 +31,7 @@ def run(role: str, settings: str) -> None:
     if role == "jobmanager":
         from penstock.jobmanager import server as jobmanager
 
-        asyncio.run(jobmanager.serve(msgspec.json.decode(settings, type=JobManagerSettings)))
+        jobmanager.run(msgspec.json.decode(settings, type=JobManagerSettings))
     else:
         from penstock.taskmanager import server as taskmanager
 

@@ -83,7 +83,13 @@ class LocalCluster:
         self.client = RestClient(f"http://{HOST}:{rest_port}")
         link = link or LinkSettings()
         jobmanager = JobManagerSettings(
-            state_dir=self.state_dir, host=HOST, port=port, rest_port=rest_port, share_ports=True, link=link
+            state_dir=self.state_dir,
+            host=HOST,
+            port=port,
+            rest_port=rest_port,
+            share_ports=True,
+            standby=False,
+            link=link,
         )
         self._add("jobmanager", "jobmanager", msgspec.json.encode(jobmanager), logs)
         for number in range(1, task_managers + 1):

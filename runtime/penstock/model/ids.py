@@ -16,6 +16,11 @@ TaskManagerId = NewType("TaskManagerId", str)
 Attempt = NewType("Attempt", int)
 """How many times regions of a job were started, over all JobManagers. A higher one fences all lower ones."""
 
+Epoch = NewType("Epoch", int)
+"""How many times a JobManager has come to lead. Claimed in the store; a higher one replaces all lower ones."""
+
+NO_EPOCH = Epoch(0)
+
 CheckpointId = NewType("CheckpointId", int)
 ChannelId = NewType("ChannelId", int)
 """One sender subtask to one receiver subtask over one edge; unique in a job's execution graph."""

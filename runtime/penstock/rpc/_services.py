@@ -1,14 +1,14 @@
 """The two services, one per direction, named after who answers.
 
-Every message is told in an envelope with the epoch of the JobManager process that it belongs to. An answer of
-`accepted=False` means: you talk to, or you are, somebody who has been replaced; it is no error.
+Every message is told in an envelope with the epoch of the JobManager that it belongs to. An answer of
+`accepted=False` means: you talk to, or you are, somebody who does not lead or has been replaced; it is no error.
 """
 
 from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from penstock.model.ids import TaskManagerId
+from penstock.model.ids import Epoch, TaskManagerId
 from penstock.model.messages import Directed, ToJobManager
 from penstock.rpc._transport import Channel, Server
 
@@ -20,23 +20,26 @@ class ToldJobManager(msgspec.Struct, frozen=True, kw_only=True):
     """TaskManager -> JobManager."""
 
     task_manager: TaskManagerId
-    epoch: str
-    """Of the JobManager that the sender is registered with; empty in a Register."""
+    epoch: Epoch
+    """In which the JobManager leads that the sender is registered with; 0 in a Register."""
     message: ToJobManager
 
 
 class ToldTaskManager(msgspec.Struct, frozen=True, kw_only=True):
     """JobManager -> TaskManager."""
 
-    epoch: str
+    epoch: Epoch
     directed: Directed
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the message was taken, and by which JobManager process."""
+    """Whether the message was taken, and in which epoch."""
 
     accepted: bool
-    epoch: str
+    epoch: Epoch
+    """0: this one does not lead."""
+    leader: str = ""
+    """gRPC address of who does, as far as this one knows."""
 
 
 TellJobManager = Callable[[ToldJobManager], Awaitable[Reply]]

@@ -15,6 +15,8 @@ from penstock.model.views import CheckpointView, ClusterView, JobView, RescaleVi
 _SECONDS = 5.0
 """Answers come from memory; a JobManager that takes longer is in trouble."""
 
+_STANDBY = 307
+
 _SUBMIT_SECONDS = 120.0
 """A submission is stored first, and may copy the state that it starts from."""
 
@@ -22,7 +24,18 @@ _STATE_SECONDS = 60.0
 """State is read from the store."""
 
 T = TypeVar("T")
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_MOST_REDIRECTS = 3
+"""From a standby to the leader; one more when that has just changed."""
+
+
+class _ByHand(urllib.request.HTTPRedirectHandler):
+    """A standby redirects POST, too, which urllib does not follow; so none is followed here."""
+
+    def redirect_request(self, *_args: Any, **_named: Any) -> None:
+        """No."""
+
+
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _ByHand())
 
 
 class UnreachableError(RetryableError):
@@ -36,11 +49,24 @@ class _Problem(msgspec.Struct, frozen=True):
     fix: str | None = None
 
 
-class RestClient:
-    """All calls block, for at most some seconds. UserError: the JobManager refused and says why."""
+class _Unsent(UnreachableError):
+    """It was not even heard: asking another one cannot do anything twice."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/") if "://" in url else f"http://{url}".rstrip("/")
+
+class RestClient:
+    """All calls block, for at most some seconds. UserError: the JobManager refused and says why.
+
+    Given several JobManagers, with commas between, it asks the next when one does not answer; standbys send it on to
+    the leader.
+    """
+
+    def __init__(self, urls: str) -> None:
+        self._urls = [each.rstrip("/") if "://" in each else f"http://{each}".rstrip("/") for each in urls.split(",")]
+
+    @property
+    def url(self) -> str:
+        """Of the JobManager that answered last, or is asked first."""
+        return self._urls[0]
 
     def health(self) -> dict[str, Any]:
         """Answers when the JobManager does."""
@@ -134,7 +160,17 @@ class RestClient:
         return msgspec.json.decode(self._call("POST", path, body, seconds=seconds), type=JobView)
 
     def _call(self, method: str, path: str, body: bytes | None = None, *, seconds: float = _SECONDS) -> bytes:
-        request = urllib.request.Request(self.url + path, data=body, method=method)
+        for last in (*[False] * (len(self._urls) - 1), True):
+            try:
+                return self._ask(method, self._urls[0] + path, body, seconds)
+            except UnreachableError as error:
+                if last or (method != "GET" and not isinstance(error, _Unsent)):
+                    raise
+                self._urls.append(self._urls.pop(0))
+        raise AssertionError("unreachable")
+
+    def _ask(self, method: str, url: str, body: bytes | None, seconds: float, redirects: int = 0) -> bytes:
+        request = urllib.request.Request(url, data=body, method=method)
         if body is not None:
             request.add_header("Content-Type", "application/json")
         try:
@@ -143,11 +179,16 @@ class RestClient:
                 return data
         except urllib.error.HTTPError as error:
             with error:
-                raise _refusal(error.code, error.read(), self.url + path) from error
+                leader = error.headers.get("location")
+                if error.code != _STANDBY or leader is None or redirects == _MOST_REDIRECTS:
+                    raise _refusal(error.code, error.read(), url) from error
+            return self._ask(method, leader, body, seconds, redirects + 1)
         except (OSError, http.client.HTTPException) as error:
-            raise UnreachableError(
+            reason = getattr(error, "reason", error)
+            parts = urllib.parse.urlsplit(url)
+            raise (_Unsent if isinstance(reason, ConnectionRefusedError) else UnreachableError)(
                 "C002",
-                f"no JobManager answers at {self.url} ({getattr(error, 'reason', error)})",
+                f"no JobManager answers at {parts.scheme}://{parts.netloc} ({reason})",
                 fix="start one with `penstock jobmanager`, or name another with --jobmanager URL",
             ) from error
 
@@ -157,7 +198,7 @@ def _refusal(status: int, body: bytes, url: str) -> UserError | RetryableError:
         problem = msgspec.json.decode(body, type=_Problem)
     except msgspec.DecodeError:
         return UserError("C002", f"{url} answered {status}, and not as a JobManager does", fix="check the URL")
-    kind = RetryableError if status == 503 else UserError
+    kind = RetryableError if status in (503, _STANDBY) else UserError
     return kind(problem.code, problem.what, where=problem.where, fix=problem.fix)
 
 

@@ -14,9 +14,10 @@ from collections.abc import Awaitable, Callable
 
 from penstock.config import LinkSettings
 from penstock.model.clocks import Clock
-from penstock.model.ids import TaskManagerId
+from penstock.model.ids import NO_EPOCH, Epoch, TaskManagerId
 from penstock.model.messages import Heartbeat, Leaving, Register, ToJobManager
-from penstock.rpc import Channel, Reply, RpcError, ToldJobManager
+from penstock.rpc import Reply, RpcError, ToldJobManager
+from penstock.taskmanager.jobmanagers import JobManagers
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ class JobManagerLink:
     def __init__(
         self,
         task_manager: TaskManagerId,
-        channel: Channel[ToldJobManager, Reply],
+        jobmanagers: JobManagers,
         *,
         settings: LinkSettings,
         clock: Clock,
@@ -35,10 +36,10 @@ class JobManagerLink:
         register: Callable[[], Register],
         heartbeat: Callable[[], Heartbeat],
     ) -> None:
-        self._task_manager, self._channel, self._settings, self._clock = task_manager, channel, settings, clock
+        self._task_manager, self._jobmanagers, self._settings, self._clock = task_manager, jobmanagers, settings, clock
         self._reset, self._register_message, self._heartbeat_message = reset, register, heartbeat
         self._outbox: asyncio.Queue[ToJobManager] = asyncio.Queue()
-        self._epoch = ""
+        self._epoch = NO_EPOCH
         self._registered = asyncio.Event()
 
     def tell(self, message: ToJobManager) -> None:
@@ -52,10 +53,10 @@ class JobManagerLink:
             await self._register()
             why = await self._talk()
             self._registered.clear()
-            logger.warning("jobmanager lost", extra={"address": self._channel.address, "why": why})
+            logger.warning("jobmanager lost", extra={"address": self._jobmanagers.address, "why": why})
 
-    async def epoch(self) -> str:
-        """Of the JobManager that we are registered with; empty when there is none within a call's time.
+    async def epoch(self) -> Epoch:
+        """Of the JobManager that we are registered with; 0 when there is none within a call's time.
 
         A JobManager may use a slot before its answer to the registration has arrived here: that call waits.
         """
@@ -63,7 +64,7 @@ class JobManagerLink:
             async with asyncio.timeout(self._settings.call_seconds / 2):
                 await self._registered.wait()
                 return self._epoch
-        return ""
+        return NO_EPOCH
 
     async def leave(self) -> None:
         """Say good-bye, if anybody listens."""
@@ -74,19 +75,22 @@ class JobManagerLink:
     async def _register(self) -> None:
         delay = self._settings.first_retry_seconds
         while True:
-            with contextlib.suppress(RpcError):
-                self._epoch = ""
+            try:
+                self._epoch = NO_EPOCH
                 # The queue is emptied together with the look at the slots: what changes while the call is under
                 # way is in the queue, what was before is in the message.
                 self._outbox = asyncio.Queue()
                 message = self._register_message()
                 reply = await self._call(message)
-                if reply.accepted:
+                if self._jobmanagers.hear(reply):
                     self._epoch = reply.epoch
                     self._registered.set()
-                    facts = {"address": self._channel.address, "epoch": reply.epoch, "slots": len(message.slots)}
+                    address = self._jobmanagers.address
+                    facts = {"address": address, "epoch": reply.epoch, "slots": len(message.slots)}
                     logger.info("registered", extra=facts)
                     return
+            except RpcError:
+                self._jobmanagers.turn()
             await asyncio.sleep(delay)
             delay = min(delay * 2, self._settings.max_retry_seconds)
 
@@ -120,4 +124,4 @@ class JobManagerLink:
 
     async def _call(self, message: ToJobManager, *, seconds: float | None = None) -> Reply:
         told = ToldJobManager(task_manager=self._task_manager, epoch=self._epoch, message=message)
-        return await self._channel.call(told, seconds=seconds or self._settings.call_seconds)
+        return await self._jobmanagers.channel.call(told, seconds=seconds or self._settings.call_seconds)

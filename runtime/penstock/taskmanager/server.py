@@ -14,6 +14,7 @@ from penstock.model.ids import SlotId, TaskManagerId
 from penstock.model.messages import Heartbeat, Register, ToJobManager
 from penstock.rpc import Reply, Server, ToldTaskManager, jobmanager_channel, serve_taskmanager
 from penstock.taskmanager.jobmanager_link import JobManagerLink
+from penstock.taskmanager.jobmanagers import JobManagers
 from penstock.taskmanager.relay import SlotRelay
 from penstock.taskmanager.slot_processes import SLOT_ENTRY, SlotLauncher
 from penstock.taskmanager.work_folders import remove_abandoned_folders
@@ -35,10 +36,10 @@ class TaskManager:
         self._id = TaskManagerId(settings.id)
         self._server = Server(settings.host, 0)
         serve_taskmanager(self._server, self._tell)
-        self._channel = jobmanager_channel(settings.jobmanager)
+        self._jobmanagers = JobManagers(settings.jobmanager.split(","), jobmanager_channel)
         self._link = JobManagerLink(
             self._id,
-            self._channel,
+            self._jobmanagers,
             settings=settings.link,
             clock=clock,
             reset=self._reset,
@@ -78,7 +79,7 @@ class TaskManager:
             await self._link.leave()
         finally:
             await self._server.stop()
-            await self._channel.close()
+            await self._jobmanagers.close()
             self._launcher.close()
         logger.info("taskmanager left", extra={"id": self._id})
 

@@ -13,7 +13,7 @@ from penstock.testing.planted import PLANTED
 
 RARE = (
     "JobManager that was replaced fenced by the journal",
-    "JobManager that came too late fenced by the journal",
+    "JobManager that came too late saw a later epoch",
     "back-pressure while aligning",
     "barrier overtook rows",
     "barrier of an aborted checkpoint forwarded",

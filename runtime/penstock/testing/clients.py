@@ -46,7 +46,8 @@ class Client:
         if self.accepted:
             return
         leader = self.cluster.leader
-        if leader.process.alive and (self._before is None or leader.view(self._before) is not None):
+        knows = self._before is None or leader.view(self._before) is not None
+        if leader.process.alive and leader.answers and knows:
             origin = self._origin()
             # Rows in flight, which only checkpoints have, may ask for the parallelism that there was.
             graph = self._job.again if origin is not None and origin != self._before else self._job.graph

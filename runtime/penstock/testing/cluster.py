@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass
 
 from penstock.config import LinkSettings, installed_versions
-from penstock.model.ids import JobId, SlotId
+from penstock.model.ids import Epoch, JobId, SlotId
 from penstock.model.views import JobView
 from penstock.storage import MemoryStore
 from penstock.taskmanager.chain import MakeOperator
@@ -104,6 +104,7 @@ class Cluster:
             thread_delay_us=self.store.delay_us,
             calls=self.calls,
             link=LINK,
+            epoch=Epoch(len(self.job_managers) + 1),
             rng=self.world.stream(process.name),
             watcher=self.watcher,
             leads=lambda: self.leader.process is process,

@@ -10,11 +10,13 @@ from penstock.config import LinkSettings
 from penstock.graph import JobGraph, Size
 from penstock.jobmanager.core import Core
 from penstock.jobmanager.events import Command, Event
+from penstock.jobmanager.leading import LeadershipLostError
+from penstock.jobmanager.leases import Claim
 from penstock.jobmanager.server import JobManager as Service
 from penstock.jobmanager.shell import Shell
 from penstock.jobmanager.state_dir import GRAPH, StateDir
 from penstock.model.errors import RetryableError
-from penstock.model.ids import JobId
+from penstock.model.ids import Epoch, JobId
 from penstock.model.views import CheckpointView, ClusterView, JobView, PlanView, RescaleView, SavepointView
 from penstock.savepoints.manifest import ABANDONED, MANIFEST
 from penstock.storage import ObjectStore, Prefixed
@@ -121,23 +123,31 @@ class JobManager:
         thread_delay_us: Callable[[], int],
         calls: Calls,
         link: LinkSettings,
+        epoch: Epoch,
         rng: random.Random,
         watcher: Watcher,
         leads: Callable[[], bool],
         on_error: Callable[[BaseException], None],
     ) -> None:
         self.process, self._on_error = process, on_error
+        self.answers = False
+        """It has read all journals; clients are told to come back until then."""
         self._loop = VirtualLoop(process, thread_delay_us=thread_delay_us, on_error=on_error)  # type: ignore[abstract]
-        self._core = WatchedCore(Core(writer=process.name), watcher, leads)
+        self._core = WatchedCore(Core(writer=process.name, epoch=epoch), watcher, leads)
         self._shell = Shell(
             self._core,
-            epoch=process.name,
+            epoch=epoch,
             clock=process.clock,
             link=link,
             connect=lambda address: Channel(calls, process, self._loop, address),  # type: ignore[arg-type,return-value]
             open_store=state_dir.open,
         )
-        self._service = Service(state_dir, self._shell, self._core, epoch=process.name, host="simulated", rng=rng)
+        claim = Claim(
+            epoch=epoch, holder=process.name, host="simulated", pid=process.pid, grpc=JOBMANAGER, rest="simulated"
+        )
+        self._service = Service(
+            state_dir, self._shell, self._core, claim=claim, host="simulated", clock=process.clock, rng=rng
+        )
         self._calls = calls
         work = self._loop.create_task(self._shell.run())
         work.add_done_callback(lambda done: on_error(done.exception() or RuntimeError("the shell ended")))
@@ -185,8 +195,13 @@ class JobManager:
     async def _start(self) -> None:
         await self._shell.running.wait()
         try:
-            self._service.recover()
-        except RetryableError:
-            self.process.kill("the store does not answer")
+            await self._service.recover()
+        except LeadershipLostError:
+            self.process.world.sometimes("JobManager that came too late saw a later epoch")
+            self.process.kill("another one leads")
             return
+        except RetryableError as error:
+            self.process.kill(f"it cannot lead: {error.code}")
+            return
+        self.answers = True
         self._calls.serve(JOBMANAGER, Server(self.process, self._loop, self._shell.tell))

@@ -39,6 +39,7 @@ from penstock.taskmanager.slot import Slot
 from penstock.taskmanager.task import RunningTask
 from penstock.testing.patching import Patch, Plant, patched
 from penstock.testing.planted_in_flight import PLANTED_IN_FLIGHT
+from penstock.testing.planted_leaders import PLANTED_LEADERS
 from penstock.testing.planted_rescaling import PLANTED_IN_RESCALES
 from penstock.testing.planted_savepoints import PLANTED_IN_SAVEPOINTS
 
@@ -299,5 +300,6 @@ PLANTED: dict[str, Plant] = {
     "clock-windows-start-afresh": clock_windows_start_afresh,
     **PLANTED_IN_FLIGHT,
     **PLANTED_IN_SAVEPOINTS,
+    **PLANTED_LEADERS,
     **PLANTED_IN_RESCALES,
 }

@@ -11,6 +11,7 @@ from penstock.model.ids import SlotId, TaskManagerId
 from penstock.model.messages import Heartbeat, Register
 from penstock.rpc import Reply, ToldTaskManager
 from penstock.taskmanager.jobmanager_link import JobManagerLink
+from penstock.taskmanager.jobmanagers import JobManagers
 from penstock.taskmanager.relay import SlotRelay
 from penstock.testing.calls import Calls, Channel, Server
 from penstock.testing.processes import Process, VirtualLoop
@@ -45,7 +46,7 @@ class TaskManager:
         loop = self._loop = VirtualLoop(process, thread_delay_us=lambda: 100, on_error=on_error)  # type: ignore[abstract]
         self._link = JobManagerLink(
             self.name,
-            Channel(calls, process, loop, JOBMANAGER),  # type: ignore[arg-type]
+            JobManagers([JOBMANAGER], lambda address: Channel(calls, process, loop, address)),  # type: ignore[arg-type,return-value]
             settings=link,
             clock=process.clock,
             reset=self._reset,

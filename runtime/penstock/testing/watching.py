@@ -67,6 +67,8 @@ class WatchedJournal:
 
     last_sequence: int = -1
     last_writer: str = ""
+    epoch: int = 0
+    """In which its last writer leads."""
     outcome: str | None = None
     restarts: int = 0
     completed: dict[CheckpointId, frozenset[Attempt]] = field(default_factory=dict)
@@ -82,6 +84,9 @@ class WatchedJournal:
     def add(self, entry: journal.JournalEntry) -> str | None:
         """One more entry; says what is wrong with it."""
         self.last_sequence, self.last_writer = entry.sequence, entry.writer
+        before_epoch, self.epoch = self.epoch, max(entry.epoch, self.epoch)
+        if entry.epoch < before_epoch:
+            return f"{type(entry).__name__} of epoch {entry.epoch} was accepted in epoch {before_epoch}"
         match entry:
             case journal.AttemptStarted(attempt=attempt, region=region, cause=cause):
                 before, self._last_attempt = self._last_attempt, attempt
@@ -207,8 +212,8 @@ class Watcher:
                 watched = self.journals[job]
                 if (entry.sequence, entry.writer) == (watched.last_sequence, watched.last_writer):
                     self.violation("journal", f"{entry.writer} takes its own entry {entry.sequence} for another's")
-                who = "came too late" if leads else "was replaced"
-                self.world.sometimes(f"JobManager that {who} fenced by the journal")
+                if not leads:
+                    self.world.sometimes("JobManager that was replaced fenced by the journal")
             case JournalFailed():
                 self.world.sometimes("journal given up")
             case JournalWritten(entry=journal.CheckpointCompleted()):

@@ -5,7 +5,8 @@ from typer.testing import CliRunner
 from penstock.cli.app import app, run_command
 from penstock.cli.discovery import DEFAULT_URL, find_jobmanager
 from penstock.cli.running import _go_on_command
-from penstock.jobmanager.state_dir import Addresses, StateDir
+from penstock.jobmanager.leases import Beat, new_claim
+from penstock.jobmanager.state_dir import StateDir
 from penstock.model.errors import UserError
 from penstock.model.views import JobView
 
@@ -42,7 +43,9 @@ def test_a_jobmanager_is_found_by_option_directory_environment_and_default(tmp_p
     assert find_jobmanager(None).url == DEFAULT_URL
     monkeypatch.setenv("PENSTOCK_JOBMANAGER", "http://there:1")
     assert find_jobmanager(None).url == "http://there:1"
-    StateDir(tmp_path).publish(Addresses(pid=1, grpc="g", rest="http://here:2"))
+    claim = new_claim(1, holder="jm", grpc="g", rest="http://here:2")
+    assert StateDir(tmp_path).lease.claim(claim)
+    StateDir(tmp_path).lease.beat(claim, Beat(count=1, answers=True))
     assert find_jobmanager(None, tmp_path).url == "http://here:2"
     assert find_jobmanager("host:3", tmp_path).url == "http://host:3"
     with pytest.raises(UserError, match="no JobManager works on"):

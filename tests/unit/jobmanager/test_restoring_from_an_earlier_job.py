@@ -102,5 +102,5 @@ def test_a_submission_that_was_cut_short_is_no_job(state_dir):
 
 def test_a_directory_that_cannot_be_made_is_an_error_with_a_fix(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="C001 cannot use the state directory"), StateDir(tmp_path / "file").locked():
-        pass
+    with pytest.raises(UserError, match="C001 cannot use the state directory"):
+        StateDir(tmp_path / "file").prepare()

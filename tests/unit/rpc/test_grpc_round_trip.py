@@ -26,15 +26,15 @@ async def test_a_message_to_the_jobmanager_arrives_as_it_was_sent_and_is_answere
 
     async def tell(message: ToldJobManager) -> Reply:
         told.append(message)
-        return Reply(accepted=True, epoch="e1")
+        return Reply(accepted=True, epoch=1)
 
     server = Server("127.0.0.1", 0)
     serve_jobmanager(server, tell)
     await server.start()
     channel = jobmanager_channel(server.address)
     try:
-        sent = ToldJobManager(task_manager=TM, epoch="e1", message=Heartbeat(task_manager=TM))
-        assert await channel.call(sent, seconds=2) == Reply(accepted=True, epoch="e1")
+        sent = ToldJobManager(task_manager=TM, epoch=1, message=Heartbeat(task_manager=TM))
+        assert await channel.call(sent, seconds=2) == Reply(accepted=True, epoch=1)
         assert told == [sent]
     finally:
         await channel.close()
@@ -46,7 +46,7 @@ async def test_a_message_to_a_taskmanager_may_be_large():
 
     async def tell(message: ToldTaskManager) -> Reply:
         told.append(message)
-        return Reply(accepted=False, epoch="e2")
+        return Reply(accepted=False, epoch=2)
 
     server = Server("127.0.0.1", 0)
     serve_taskmanager(server, tell)
@@ -54,7 +54,7 @@ async def test_a_message_to_a_taskmanager_may_be_large():
     channel = taskmanager_channel(server.address)
     try:
         trigger = Trigger(job=JobId("j" * 8_000_000), attempt=Attempt(1), checkpoint=CheckpointId(1))
-        sent = ToldTaskManager(epoch="e1", directed=Directed(slot=SlotId(TM, 0), message=trigger))
+        sent = ToldTaskManager(epoch=1, directed=Directed(slot=SlotId(TM, 0), message=trigger))
         assert not (await channel.call(sent, seconds=5)).accepted
         assert told == [sent]
     finally:
@@ -68,7 +68,7 @@ async def test_a_peer_that_is_not_there_is_a_typed_error_that_names_it():
     channel = jobmanager_channel(server.address)
     try:
         with pytest.raises(RpcError, match="unavailable") as caught:
-            await channel.call(ToldJobManager(task_manager=TM, epoch="", message=Leaving(task_manager=TM)), seconds=1)
+            await channel.call(ToldJobManager(task_manager=TM, epoch=0, message=Leaving(task_manager=TM)), seconds=1)
         assert caught.value.address == server.address
     finally:
         await channel.close()
@@ -81,7 +81,7 @@ async def test_a_peer_that_does_not_answer_in_time_is_an_error():
 
     async def tell(message: ToldJobManager) -> Reply:
         await forever.wait()
-        return Reply(accepted=True, epoch="")
+        return Reply(accepted=True, epoch=0)
 
     server = Server("127.0.0.1", 0)
     serve_jobmanager(server, tell)
@@ -90,7 +90,7 @@ async def test_a_peer_that_does_not_answer_in_time_is_an_error():
     try:
         with pytest.raises(RpcError, match="deadline exceeded"):
             await channel.call(
-                ToldJobManager(task_manager=TM, epoch="", message=Leaving(task_manager=TM)), seconds=0.05
+                ToldJobManager(task_manager=TM, epoch=0, message=Leaving(task_manager=TM)), seconds=0.05
             )
     finally:
         forever.set()
@@ -100,9 +100,9 @@ async def test_a_peer_that_does_not_answer_in_time_is_an_error():
 
 async def test_a_channel_finds_a_peer_that_was_started_again_on_the_same_port():
     async def tell(message: ToldJobManager) -> Reply:
-        return Reply(accepted=True, epoch="e")
+        return Reply(accepted=True, epoch=1)
 
-    told = ToldJobManager(task_manager=TM, epoch="", message=Leaving(task_manager=TM))
+    told = ToldJobManager(task_manager=TM, epoch=0, message=Leaving(task_manager=TM))
     first = Server("127.0.0.1", 0)
     serve_jobmanager(first, tell)
     await first.start()
@@ -138,5 +138,5 @@ async def test_a_taken_port_is_an_error_with_a_fix():
 
 
 def test_envelopes_survive_json():
-    told = ToldJobManager(task_manager=TM, epoch="e", message=Heartbeat(task_manager=TM))
+    told = ToldJobManager(task_manager=TM, epoch=1, message=Heartbeat(task_manager=TM))
     assert msgspec.json.decode(msgspec.json.encode(told), type=ToldJobManager) == told
