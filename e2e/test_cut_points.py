@@ -16,6 +16,7 @@ from harness.totals import PROGRAM, assert_exact
 from harness.waiting import wait_until
 
 SECONDS = 480.0
+UPGRADE = '{"spec": {"program": {"configMap": {"name": "faster"}}}}'
 
 
 @pytest.fixture
@@ -57,8 +58,7 @@ def test_the_controller_is_killed_after_every_change_that_it_makes(
         return jobs.status("totals")
 
     def upgrade() -> Object:
-        changes = '{"spec": {"program": {"configMap": {"name": "faster"}}}}'
-        kubectl("patch", "fj/totals", "--type=merge", f"--patch={changes}")
+        kubectl("patch", "fj/totals", "--type=merge", f"--patch={UPGRADE}")
         status = jobs.wait_settled("totals", seconds=SECONDS)
         assert status["lastChange"]["class"] == "rollout"
         assert status["lastChange"]["outcome"] == "Done"
@@ -89,7 +89,9 @@ def test_the_controller_is_killed_after_every_change_that_it_makes(
     assert scaled["job"]["id"] == saved["job"]["id"] == first["job"]["id"]
     assert second["serial"] == 2
     assert second["job"]["id"] != first["job"]["id"]
-    assert assert_exact(s3, bucket, "final") > 0
+    taken = sorted({key.partition("/")[0] for key in s3.keys(bucket, "final")})
+    assert len(taken) == 2, f"those that it stopped with for the upgrade and for the end, and none of checks: {taken}"
+    assert assert_exact(s3, bucket, "final", taken[-1]) > 0
     for kind in ("statefulsets", "services", "jobs", "poddisruptionbudgets", "controllerrevisions"):
         wait_until(f"no {kind} are left", lambda kind=kind: not owned(kubectl, kind), seconds=90)  # type: ignore[misc]
     least = {"create": 8, "rescale": 3, "savepoint": 2, "upgrade": 6, "delete": 3}

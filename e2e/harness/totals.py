@@ -14,9 +14,10 @@ PROGRAM = (Path(__file__).parents[1] / "programs" / "totals.py").read_text()
 USERS = 500
 
 
-def assert_exact(s3: S3Server, bucket: str, folder: str) -> int:
-    """The one savepoint in this folder holds what its numbers come to; returns how many numbers that were."""
-    [name] = {key.partition("/")[0] for key in s3.keys(bucket, folder)}
+def assert_exact(s3: S3Server, bucket: str, folder: str, name: str = "") -> int:
+    """The one savepoint in this folder, or the one named, holds what its numbers come to; returns how many."""
+    if not name:
+        [name] = {key.partition("/")[0] for key in s3.keys(bucket, folder)}
     with s3.kubectl.forwarded("service/s3", PORT) as port, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
         patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)

@@ -86,10 +86,9 @@ class Applier:
             case DeleteRun(run):
                 await self._kube.delete("Job", namespace, f"{name}-{run}")
                 self._cache.drop("Job", namespace, f"{name}-{run}")
-            case RemoveSavepoint(uri, revision):
-                if revision in specs:
-                    short = hashlib.sha256(uri.encode()).hexdigest()[:8]
-                    await self._run(runs.removal(owner, specs[revision], f"rm-{short}", revision, uri))
+            case RemoveSavepoint(run, uri, revision):
+                spec = specs.get(revision) or specs[read.desired.revision]
+                await self._run(runs.removal(owner, spec, run, revision, uri))
             case DeleteSelf():
                 await self._kube.delete(names.FLOWJOB, namespace, name)
             case TakeSavepoint():

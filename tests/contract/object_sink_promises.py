@@ -7,9 +7,13 @@ import polars as pl
 import pytest
 
 from penstock import connectors
+from penstock.checkpoint.journal import AttemptStarted
 from penstock.connectors import Endpoint
 from penstock.connectors.base import Sink, SinkContext
 from penstock.connectors.object_sink import STAGING
+from penstock.garbage.jobs import JobFacts
+from penstock.garbage.rules import HOUR_US, Rules
+from penstock.garbage.staged import find_staged
 from penstock.model import schemas
 from penstock.model.clocks import SystemClock
 from penstock.model.errors import FatalJobError
@@ -80,6 +84,15 @@ class SinkPromises:
         second.commit(prepare(second, 2))
         assert visible(place) == list(range(100))
 
+    def test_subtasks_that_come_one_after_the_other_write_files_of_their_own(self, place: str) -> None:
+        """After a rescale of a running job: the same number, the same attempt."""
+        for start in (0, 50):
+            sink = open_sink(connectors.parquet(place))
+            sink.recover([])
+            sink.write(ROWS.slice(start, 50))
+            sink.commit(prepare(sink, 1 + start))
+        assert visible(place) == list(range(100))
+
     def test_only_older_attempts_of_the_same_subtask_are_discarded(self, place: str) -> None:
         others = [
             open_sink(connectors.parquet(place), attempt=3),
@@ -99,6 +112,25 @@ class SinkPromises:
         for sink, committables in zip(others, staged, strict=True):
             sink.commit(committables)
         assert visible(place) == sorted(list(range(100)) * 4)
+
+    def test_garbage_collection_finds_what_an_attempt_that_was_replaced_has_staged(self, place: str) -> None:
+        sinks = [open_sink(connectors.parquet(place), attempt=attempt) for attempt in (1, 2)]
+        staged = []
+        for sink in sinks:
+            sink.write(ROWS)
+            staged.append(prepare(sink, 1))
+        facts = JobFacts(
+            [AttemptStarted(sequence=0, parent="", writer="w", time_us=0, attempt=Attempt(2), region=0, restored=None)]
+        )
+        later = SystemClock().now_us() + 24 * HOUR_US
+        store = open_uploads(place)
+        for promised in ({staged[0][0]["target"]}, set[str]()):
+            finds = list(find_staged(store, JobId("job"), "out", facts, promised, Rules(), later))
+            assert sum(find.remove() for find in finds) == (0 if promised else 1)
+        assert (unfinished(place, staged[0]), unfinished(place, staged[1])) == (0, 1)
+        sinks[1].commit(staged[1])
+        assert visible(place) == list(range(100))
+        assert notes(place) == []
 
     def test_rows_that_the_store_has_no_more_are_a_loud_error(self, place: str) -> None:
         sink = open_sink(connectors.parquet(place))

@@ -11,6 +11,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
 from s3_servers import ACCESS_KEY, MINIO, SECRET_KEY, VERSITYGW, S3Server, running
 
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--outage",
+        type=float,
+        default=5.0,
+        help="seconds for which a store refuses connections; 120 is what we promise",
+    )
+
+
 NewBucket = Callable[[S3Server], str]
 
 

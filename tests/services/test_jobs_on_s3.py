@@ -14,22 +14,27 @@ import msgspec
 import polars as pl
 import pytest
 from fault_proxy import running_proxy
+from object_sink_promises import read
 from polars.testing import assert_frame_equal
-from s3_servers import S3Server
+from s3_servers import S3Server, s3_client
 
+import penstock as ps
 from penstock.api.programs import build
 from penstock.checkpoint import journal
+from penstock.garbage import Rules, find_all
 from penstock.jobmanager.state_dir import StateDir
 from penstock.local import LocalCluster
+from penstock.model.clocks import SystemClock
 from penstock.model.errors import RetryableError
 from penstock.model.ids import JobId
 from penstock.model.settings import CheckpointSettings, JobSettings
 from penstock.rpc import RestClient
+from penstock.storage import open_store
 
 sys.path.insert(0, str(Path(__file__).parent))
 import s3_programs
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(1500)
 
 T = TypeVar("T")
 
@@ -149,19 +154,29 @@ def test_a_run_that_is_gone_goes_on_from_s3(start, versitygw: S3Server, new_buck
     assert isinstance(entries(uri, job)[-1], journal.Ended)
 
 
-def test_a_store_that_misbehaves_restarts_no_job(versitygw: S3Server, new_bucket, tmp_path: Path, monkeypatch) -> None:
-    """A third of all requests refused, answers lost, no connections for a while, then ten seconds for each request."""
-    monkeypatch.setenv("OUT", str(tmp_path / "out"))
-    monkeypatch.setenv("RATE", "1200")  # about 45 s: longer than all that happens
-    settings = JobSettings(checkpoint=CheckpointSettings(interval_us=200_000))
-    graph = build(s3_programs.per_bidder, parallelism=2, settings=settings)
+def test_a_store_that_misbehaves_restarts_no_job(
+    versitygw: S3Server, new_bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """State and output: a third of all requests refused, answers lost, no connections for a while, then slow answers.
+
+    `--outage 120`: no connections for two minutes, then ten seconds for each request.
+    """
+    outage = request.config.getoption("--outage", default=5.0)
+    latency = 10.0 if outage >= 120 else 2.0
     bucket = new_bucket(versitygw)
+    monkeypatch.setenv(
+        "RATE", str(int(s3_programs.BIDS / (90 + outage + 30 * latency)))
+    )  # longer than all that happens
+    settings = JobSettings(checkpoint=CheckpointSettings(interval_us=200_000))
+    patience = PATIENCE_SECONDS + outage + 30 * latency
     with running_proxy(versitygw.port, seed=4) as proxy:
+        monkeypatch.setenv("OUT", proxy.uri(bucket, "out"))
+        graph = build(s3_programs.per_bidder, parallelism=2, settings=settings)
         with LocalCluster(proxy.uri(bucket, "jobs"), folder=tmp_path, task_managers=2) as cluster:
             job = cluster.client.submit(msgspec.json.encode(graph)).id
 
             def wait_for_checkpoints(count: int) -> None:
-                deadline = time.monotonic() + PATIENCE_SECONDS
+                deadline = time.monotonic() + patience
                 before = cluster.client.job(job).checkpoints_completed
                 while cluster.client.job(job).checkpoints_completed < before + count:
                     assert time.monotonic() < deadline, "no checkpoint"
@@ -170,24 +185,52 @@ def test_a_store_that_misbehaves_restarts_no_job(versitygw: S3Server, new_bucket
             wait_for_checkpoints(2)
             with proxy.under(busy=0.3, lost_after=0.1):
                 wait_for_checkpoints(3)
+                while proxy.met["busy"] <= 10 or proxy.met["lost after"] == 0:
+                    wait_for_checkpoints(1)
             proxy.refuse()
-            time.sleep(5)  # not for something to happen: this long there is no store
+            time.sleep(outage)  # not for something to happen: this long there is no store
             proxy.accept()
             wait_for_checkpoints(1)
-            with proxy.under(latency=lambda: 10.0):
+            with proxy.under(latency=lambda: latency):
                 wait_for_checkpoints(1)
             assert cluster.client.job(job).state == "running"
-            deadline = time.monotonic() + PATIENCE_SECONDS
+            deadline = time.monotonic() + patience
             while (view := cluster.client.job(job)).state != "finished":
                 assert time.monotonic() < deadline, view
                 time.sleep(0.05)
-        assert proxy.met["busy"] > 3
         assert view.failures == ()
-    assert_output(tmp_path / "out")
-    found = entries(versitygw.uri(bucket, "jobs"), job)
+        collect_garbage(StateDir(proxy.uri(bucket, "jobs")))
+    direct = StateDir(versitygw.uri(bucket, "jobs"))
+    found = entries(direct.root, job)
     assert sum(isinstance(entry, journal.AttemptStarted) for entry in found) == 1
     sequences = [entry.sequence for entry in found]
     assert sequences == sorted(set(sequences))
+    assert_rows(read(ps.parquet(versitygw.uri(bucket, "out"))))
+    assert_no_orphans(versitygw, bucket, JobId(job))
+
+
+def collect_garbage(state_dir: StateDir) -> None:
+    """Whatever its age: nobody works any more."""
+    later = SystemClock().now_us() + 60_000_000
+    for garbage in list(find_all(state_dir, Rules(grace_us=0), later)):
+        assert garbage.remove() == len(garbage.items)
+
+
+def assert_no_orphans(server: S3Server, bucket: str, job: JobId) -> None:
+    """Whatever is in the bucket is named by something; there is no upload that is not complete, and no note of one."""
+    store = StateDir(server.uri(bucket, "jobs")).store(job)
+    manifests = [entry.manifest for entry in entries(server.uri(bucket, "jobs"), job) if hasattr(entry, "manifest")]
+    named = {path for manifest in manifests for handle in manifest.handles for path in handle.paths}
+    there = {info.path for info in store.list("") if not info.path.startswith("journal/")}
+    assert there == named | {"graph.json"}
+    out = [info.path for info in open_store(server.uri(bucket, "out")).list("")]
+    assert out
+    assert all(path.startswith("part-") for path in out), out
+    client = s3_client(server.endpoint)
+    try:
+        assert client.list_multipart_uploads(Bucket=bucket).get("Uploads", []) == []
+    finally:
+        client.close()
 
 
 def entries(uri: str, job: str) -> list[journal.JournalEntry]:
@@ -195,6 +238,10 @@ def entries(uri: str, job: str) -> list[journal.JournalEntry]:
 
 
 def assert_output(folder: Path) -> None:
+    assert_rows(pl.read_parquet(folder / "*.parquet"))
+
+
+def assert_rows(rows: pl.DataFrame) -> None:
     expected = s3_programs.expected_per_bidder()
-    found = pl.read_parquet(folder / "*.parquet").select(expected.columns).sort("window_start", "bidder")
+    found = rows.select(expected.columns).sort("window_start", "bidder")
     assert_frame_equal(found, expected, check_dtypes=False)

@@ -12,6 +12,7 @@ the last place of which output was committed: the savepoint that the old job sto
 a new job that has completed a checkpoint has committed output, so it is never rolled back by itself.
 """
 
+import hashlib
 from collections.abc import Callable
 from typing import Final
 
@@ -75,7 +76,8 @@ def _checking(desired: Desired, memory: Memory, change: Change, seen: Seen) -> D
     workload = settled_workload(memory, seen)
     run = f"check-{memory.serial}-{desired.revision[:5]}"
     if target_moved(desired, change):
-        return give_up(memory, seen, steps=(DeleteRun(run),))
+        tidy = _removal(memory, change, seen)
+        return give_up(memory, seen, steps=(*([tidy] if tidy else []), DeleteRun(run)))
     found = seen.engine.job(memory.job.id) if seen.engine else None
     if seen.engine is None or found is None or found.state != "running":
         if elapsed(change.step_at, seen.now) > RUNNING_PATIENCE:
@@ -95,15 +97,26 @@ def _checking(desired: Desired, memory: Memory, change: Change, seen: Seen) -> D
     if check is None:
         ask = CheckRestore(run=run, revision=change.revision, parallelism=change.parallelism, savepoint=taken.uri)
         return wait(memory, change, workload, "the restore check", ask)
-    tidy = (RemoveSavepoint(taken.uri, memory.job.revision), DeleteRun(run))
-    if check.state == "succeeded":
-        return go_on(memory, change, seen, workload, step="Stopping", steps=tidy, savepoint="")
     trouble = hopeless([check.problem], change, desired, seen)
     if check.state == "failed":
         trouble = Problem(reason="RestoreRefused", message=check.message or "the restore check has failed")
-    if trouble is None:
+    if check.state != "succeeded" and trouble is None:
         return wait(memory, change, workload, "the restore check", problem=check.problem)
-    return reject(desired, memory, change, seen, trouble, workload, steps=tidy)
+    if (removal := _removal(memory, change, seen)) is not None:
+        # First this, and the next step when it has been seen: a controller that dies in between leaves nothing behind.
+        return wait(memory, change, workload, "the savepoint of the restore check to be removed", removal)
+    if trouble is None:
+        return go_on(memory, change, seen, workload, step="Stopping", steps=(DeleteRun(run),), savepoint="")
+    return reject(desired, memory, change, seen, trouble, workload, steps=(DeleteRun(run),))
+
+
+def _removal(memory: Memory, change: Change, seen: Seen) -> RemoveSavepoint | None:
+    """Of the savepoint that was taken for the check, unless there is none, or its removal was asked for."""
+    taken = seen.engine.savepoint(change.savepoint) if seen.engine is not None and change.savepoint else None
+    if taken is None or taken.status != "completed" or memory.job is None:
+        return None
+    run = f"rm-{hashlib.sha256(taken.uri.encode()).hexdigest()[:8]}"
+    return None if run in seen.runs else RemoveSavepoint(run, taken.uri, memory.job.revision)
 
 
 def _stopping(desired: Desired, memory: Memory, change: Change, seen: Seen) -> Decision:

@@ -62,8 +62,9 @@ class DeleteRun:
 
 @dataclass(frozen=True, slots=True)
 class RemoveSavepoint:
-    """Of a check: nobody needs it any more."""
+    """Of a check: nobody needs it any more. The run that does it is the sign that it was asked for."""
 
+    run: str
     uri: str
     revision: str
 

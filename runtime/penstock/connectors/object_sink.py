@@ -3,11 +3,14 @@
 A file is staged as an upload that is not completed: it is in the store, whole, and in no listing. Committing
 completes the upload, which shows it at once, and can be repeated by anybody. Files are called
 
-    <out>/[column=value/...]part-<job>-<uid>-<subtask>-<attempt>-<number>.<suffix>
+    <out>/[column=value/...]part-<job>-<uid>-<subtask>-<attempt>-<mark>-<number>.<suffix>
+
+where the mark is drawn by each subtask when it begins: after a rescale of a running job another one may have the same
+number and the same attempt.
 
 Not every store lists the uploads below a folder, some answer for one whole path only. So whoever stages files leaves
-a note of their paths first, `<out>/_penstock/staging/<job>/<uid>/<subtask>-<attempt>-<number>.json`, and removes it
-after the commit. The notes of older attempts tell the next one what to discard.
+a note of their paths first, `<out>/_penstock/staging/<job>/<uid>/<subtask>-<attempt>-<mark>-<number>.json`, and
+removes it after the commit. The notes of older attempts tell the next one what to discard.
 
 Invariant: only what lower attempts of the same job, uid and subtask have staged is ever discarded, and only after
 everything that the checkpoint holds is shown.
@@ -16,6 +19,7 @@ everything that the checkpoint holds is shown.
 import contextlib
 import io
 import itertools
+import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -62,6 +66,7 @@ class ObjectSink:
         self._notes = f"{STAGING}/{file_name(context.job)}/{file_name(context.uid)}/"
         self._gathered = GatheredRows(options.get("roll_bytes", ROLL_BYTES))
         self._staged: list[_Staged] = []
+        self._mark = secrets.token_hex(4)
         self._numbers = itertools.count()
         self._note_numbers = itertools.count()
 
@@ -105,11 +110,12 @@ class ObjectSink:
             return []
         rows = gathered[0] if len(gathered) == 1 else pl.concat(gathered)
         parts = [
-            (f"{folder}{part_prefix(self._context)}-{next(self._numbers)}{self._output.suffix}", part)
+            (f"{folder}{part_prefix(self._context)}-{self._mark}-{next(self._numbers)}{self._output.suffix}", part)
             for folder, part in partitions(rows, self._partition_by)
         ]
         context = self._context
-        note = f"{self._notes}{context.subtask.index}-{context.attempt}-{next(self._note_numbers)}.json"
+        own = f"{context.subtask.index}-{context.attempt}-{self._mark}"
+        note = f"{self._notes}{own}-{next(self._note_numbers)}.json"
         self._store.put(note, msgspec.json.encode(StagingNote(paths=tuple(path for path, _ in parts))))
         try:
             return [_Staged(path, self._store.stage(path, self._encoded(part)), note) for path, part in parts]
@@ -126,7 +132,7 @@ class ObjectSink:
 
     def _abandoned(self) -> Iterator[str]:
         for found in self._store.list(self._notes):
-            subtask, attempt, _ = found.path.removeprefix(self._notes).removesuffix(".json").split("-")
+            subtask, attempt, *_ = found.path.removeprefix(self._notes).split("-")
             if int(subtask) == self._context.subtask.index and int(attempt) < self._context.attempt:
                 yield found.path
 

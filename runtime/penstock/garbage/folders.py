@@ -70,8 +70,9 @@ def find_in_folder(store: ObjectStore, rules: Rules, patience_us: int, now_us: i
         if strays:
             items = folder.items(strays, "it is no part of the savepoint", now_us)
             yield Objects(folder.place, tuple(each.path for each in strays), items)
-    for saved in complete.values():
-        yield from _too_many(saved, rules.keep_savepoints, now_us)
+    for name, saved in complete.items():
+        if name:  # what somebody has built for any job is no older version of anything
+            yield from _too_many(saved, rules.keep_savepoints, now_us)
 
 
 def _too_many(saved: list[tuple[SavepointManifest, _Folder]], keep: int | None, now_us: int) -> Iterator[Find]:

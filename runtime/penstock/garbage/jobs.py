@@ -50,10 +50,16 @@ def facts_of(store: ObjectStore) -> JobFacts:
     return JobFacts([recorded.entry for recorded in journal.read_journal(store)])
 
 
-def find_in_job(store: ObjectStore, rules: Rules, now_us: int) -> Iterator[Find]:
-    """What may go of the folder of one job."""
+def find_in_job(store: ObjectStore, rules: Rules, now_us: int) -> tuple[JobFacts, Iterator[Find]]:
+    """What its journal says, and what may go of the folder of one job."""
     objects = list(store.list(""))
     facts = facts_of(store)
+    return facts, _find(store, objects, facts, rules, now_us)
+
+
+def _find(
+    store: ObjectStore, objects: Sequence[ObjectInfo], facts: JobFacts, rules: Rules, now_us: int
+) -> Iterator[Find]:
     if not facts.submitted or GRAPH not in {each.path for each in objects}:
         if objects and all(each.modified_us < now_us - rules.submission_us for each in objects):
             yield _objects(store, objects, "job", "its submission was cut short", now_us)

@@ -27,7 +27,7 @@ from penstock.savepoints.manifest import SavepointManifest
 from penstock.savepoints.shapes import operators_of
 from penstock.storage import ObjectStore, UploadStore
 
-_NOTE: Final = re.compile(r"(?P<subtask>\d+)-(?P<attempt>\d+)-\d+\.json")
+_NOTE: Final = re.compile(r"(?P<subtask>\d+)-(?P<attempt>\d+)-[0-9a-f]+-\d+\.json")
 
 
 def bucket_sinks(graph: JobGraph) -> Iterator[tuple[str, str]]:
@@ -67,7 +67,9 @@ def find_staged(
             found = (("staged file", f"{place}/{path}", info.modified_us) for path in paths)
             items = (_garbage(*each, now_us, "no checkpoint holds it") for each in found)
             yield StagedFiles(store, info.path, tuple(items))
-    part = re.compile(rf"(?:.*/)?part-{job_mark(job)}-{re.escape(file_name(uid))}-\d+-(?P<attempt>\d+)-\d+\.\w+")
+    part = re.compile(
+        rf"(?:.*/)?part-{job_mark(job)}-{re.escape(file_name(uid))}-\d+-(?P<attempt>\d+)-[0-9a-f]+-\d+\.\w+"
+    )
     for upload in store.unfinished(""):
         match = part.fullmatch(upload.path)
         if match is None or upload.path in noted or upload.path in promised or upload.begun_us >= oldest:

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from penstock.garbage import folders, staged
 from penstock.garbage.finds import Find
-from penstock.garbage.jobs import JobFacts, facts_of, find_in_job
+from penstock.garbage.jobs import JobFacts, find_in_job
 from penstock.garbage.rules import LAST_STEPS_US, Rules
 from penstock.graph import JobGraph
-from penstock.jobmanager.state_dir import StateDir
+from penstock.jobmanager.state_dir import GRAPH, StateDir
 from penstock.model.ids import JobId
 from penstock.savepoints import catalogue
 from penstock.savepoints.manifest import open_savepoint
@@ -21,10 +23,11 @@ def find_all(
     facts: dict[JobId, JobFacts] = {}
     graphs: dict[JobId, JobGraph] = {}
     for job in state_dir.job_ids():
-        yield from find_in_job(state_dir.store(job), rules, now_us)
-        facts[job] = facts_of(state_dir.store(job))
-        if (stored := state_dir.load(job)) is not None:
-            graphs[job] = stored.graph
+        store = state_dir.store(job)
+        facts[job], finds = find_in_job(store, rules, now_us)
+        yield from finds
+        if facts[job].submitted and (data := store.get(GRAPH)) is not None:
+            graphs[job] = msgspec.json.decode(data, type=JobGraph)
     everywhere = [state_dir.open(state_dir.savepoints), *(places or ())]
     patience_us = rules.savepoint_us
     if patience_us is None:

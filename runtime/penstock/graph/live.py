@@ -12,7 +12,7 @@ import msgspec
 from penstock.graph._data import JobGraph, Region, Vertex
 from penstock.graph.resizing import Size, resized
 from penstock.model import specs
-from penstock.model.ids import ChannelId, SubtaskId, Uid, VertexId
+from penstock.model.ids import ChannelId, SubtaskId, VertexId
 from penstock.state.key_groups import group_range
 
 ChannelPlace = tuple[SubtaskId, SubtaskId, int, str, int]
@@ -110,17 +110,18 @@ def _obstacle(before: JobGraph, after: JobGraph) -> str:
         head = vertex.chain[0].operator.spec
         if vertex.id in changed and isinstance(head, specs.Source) and head.alignment is not None:
             return f'the splits of "{vertex.id}" keep step with others'
-        if vertex.id in changed and (uid := _immovable(vertex, by_key=by_key.get(vertex.id, False))) is not None:
-            return f'state of "{uid}" does not belong to key groups of its input'
+        if vertex.id in changed and (reason := _immovable(vertex, by_key=by_key.get(vertex.id, False))):
+            return reason
     return ""
 
 
-def _immovable(vertex: Vertex, *, by_key: bool) -> Uid | None:
+def _immovable(vertex: Vertex, *, by_key: bool) -> str:
     head, *others = (link.operator for link in vertex.chain)
     movable = isinstance(head.spec, specs.Source | _WITHOUT_STATE) or (by_key and isinstance(head.spec, _BY_KEY))
     if not movable:
-        return head.uid
-    return next((each.uid for each in others if not isinstance(each.spec, _WITHOUT_STATE)), None)
+        return f'state of "{head.uid}" does not belong to key groups of its input'
+    behind = next((each.uid for each in others if not isinstance(each.spec, _WITHOUT_STATE)), None)
+    return f'it runs as planned for one subtask, "{behind}" in the task of "{head.uid}"' if behind is not None else ""
 
 
 def is_keyed(spec: specs.OperatorSpec) -> bool:

@@ -60,7 +60,7 @@ class Job:
         self.write(journal.CheckpointCompleted, manifest=manifest(number, *paths))
 
     def find(self, **rules: int) -> list[str]:
-        finds = list(find_in_job(self.store, Rules(**rules), self.clock.now))
+        finds = list(find_in_job(self.store, Rules(**rules), self.clock.now)[1])
         return [item.where.removeprefix("memory://job/") for find in finds for item in find.items]
 
 
@@ -148,7 +148,7 @@ def test_jobs_that_ended_long_ago_go_as_a_whole_and_their_graph_first(job: Job) 
     found = job.find(ended_us=24 * HOUR_US)
     assert found[0] == GRAPH
     assert sorted(found) == sorted(everything)
-    [find] = find_in_job(job.store, Rules(ended_us=24 * HOUR_US), job.clock.now)
+    [find] = find_in_job(job.store, Rules(ended_us=24 * HOUR_US), job.clock.now)[1]
     assert find.remove() == len(everything)
     assert list(job.store.list("")) == []
 
@@ -242,6 +242,14 @@ def test_the_newest_savepoints_of_a_job_stay(place) -> None:
     assert find.items[0].where.endswith(MANIFEST)
     find.remove()
     assert list(place[0].list("s-1/")) == []
+
+
+def test_savepoints_that_were_built_for_any_job_stay(place) -> None:
+    store, _ = place
+    for name in ("s-1", "s-2"):
+        manifest = read_manifest(Prefixed(store, name))
+        store.put(f"{name}/{MANIFEST}", encode(msgspec.structs.replace(manifest, job_name="")))
+    assert found(place, keep_savepoints=0) == []
 
 
 def test_what_a_savepoint_does_not_name_goes(place, taken) -> None:

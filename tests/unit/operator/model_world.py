@@ -151,7 +151,9 @@ class World:
             case Rescale(job_id, parallelism):
                 begun = int(self.now.timestamp() * 1e6)
                 self.rescales.append(EngineRescale(status="pending", started_us=begun, parallelism_after=parallelism))
-            case RemoveSavepoint() | DeleteSelf():
+            case RemoveSavepoint(run):
+                self.runs[run] = Run(name=run, state="succeeded")
+            case DeleteSelf():
                 pass
 
     def tick(self) -> None:

@@ -7,6 +7,7 @@ from penstock_operator.deciding.steps import (
     CancelJob,
     CheckRestore,
     DeletePods,
+    RemoveSavepoint,
     Rescale,
     StopJob,
     Submit,
@@ -26,6 +27,7 @@ from .transition_rows import (
     engine,
     pods,
     rescaled,
+    runs_of_check,
     saved,
     seen,
 )
@@ -58,14 +60,23 @@ ROWS = [
         ("Rollout", "Checking"),
         (CheckRestore,),
     ),
+    *(
+        Row(
+            f"check: it has {state}, and its savepoint is removed before anything else",
+            wanted(revision="r2"),
+            changing("Rollout", "Checking", **CHECKED),
+            seen(engine(savepoints=saved("c-check", "completed")), runs=runs_of_check(state, removed=False)),
+            "Upgrading",
+            ("Rollout", "Checking"),
+            (RemoveSavepoint,),
+        )
+        for state in ("succeeded", "failed")
+    ),
     Row(
         "check: it can go on",
         wanted(revision="r2"),
         changing("Rollout", "Checking", **CHECKED),
-        seen(
-            engine(savepoints=saved("c-check", "completed")),
-            runs={"check-1-r2": Run(name="check-1-r2", state="succeeded")},
-        ),
+        seen(engine(savepoints=saved("c-check", "completed")), runs=runs_of_check("succeeded")),
         "Upgrading",
         ("Rollout", "Stopping"),
     ),
@@ -73,10 +84,7 @@ ROWS = [
         "check: it cannot",
         wanted(revision="r2"),
         changing("Rollout", "Checking", **CHECKED),
-        seen(
-            engine(savepoints=saved("c-check", "completed")),
-            runs={"check-1-r2": Run(name="check-1-r2", state="failed", message="S004")},
-        ),
+        seen(engine(savepoints=saved("c-check", "completed")), runs=runs_of_check("failed")),
         "Running",
         says=lambda d: d.memory.rejected.reason == "RestoreRefused" and d.memory.job == RAN,
     ),

@@ -1,5 +1,6 @@
 """What rows of the transition table are made of, and what must hold for each."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,7 @@ from penstock_operator.deciding.facts import (
     EngineSavepoint,
     Pod,
     Problem,
+    Run,
     Seen,
 )
 from penstock_operator.deciding.steps import (
@@ -66,6 +68,14 @@ def engine(state: str = "running", *, serial: int = 1, slots: int = 1, **more: A
 
 def saved(name: str, status: str) -> tuple[EngineSavepoint, ...]:
     return (EngineSavepoint(name=name, uri=f"s3://b/{name}", status=status, reason="the store is away"),)
+
+
+def runs_of_check(state: str, *, removed: bool = True) -> dict[str, Run]:
+    """The check of revision r2 has ended, and its savepoint `c-check` is removed, or not yet."""
+    runs = [Run(name="check-1-r2", state=state, message="S004" if state == "failed" else "")]
+    if removed:
+        runs.append(Run(name=f"rm-{hashlib.sha256(b's3://b/c-check').hexdigest()[:8]}", state="active"))
+    return {run.name: run for run in runs}
 
 
 def rescaled(status: str, after: int = 3) -> tuple[EngineRescale, ...]:
