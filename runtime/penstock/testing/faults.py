@@ -19,9 +19,16 @@ PHASES = (
     "collected", "collected", "journaled", "journaled", "answered", "committing", "committing", "ending",
 )  # fmt: skip
 RESCALE_PHASES = (
-    "preparing", "moving", "moving", "moving", "settling", "settling", "rescaling", "aligning", "collected",
-    "answered", "resizing", "resized", "resized", "restoring",
-)  # fmt: skip
+    "rescaling",
+    "rescaling",
+    "aligning",
+    "collected",
+    "answered",
+    "resizing",
+    "resized",
+    "resized",
+    "restoring",
+)
 LAST_STRIKE_US = 4_000_000
 AFTERMATH_US = 4_000_000
 """So long after a fault is over it may still be felt: who is lost has to be missed, who is gone has to start."""

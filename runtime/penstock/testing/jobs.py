@@ -79,8 +79,8 @@ def draw_rescales(rng: random.Random) -> list[Rescale]:
     """None for most jobs; else some, early enough to meet the faults."""
     if rng.random() < 0.6:
         return []
-    count = rng.randint(2, 10)
-    return [Rescale(rng.randrange(100_000, 4_000_000), rng.choice((1, 2, 2, 3, 3, 4))) for _ in range(count)]
+    count = rng.randint(1, 5)
+    return [Rescale(rng.randrange(200_000, 5_000_000), rng.choice((1, 2, 3, 4, 5))) for _ in range(count)]
 
 
 def draw_job(rng: random.Random, alignments: random.Random, savepoints: random.Random) -> Job:

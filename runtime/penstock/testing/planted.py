@@ -40,7 +40,6 @@ from penstock.taskmanager.task import RunningTask
 from penstock.testing.patching import Patch, Plant, patched
 from penstock.testing.planted_in_flight import PLANTED_IN_FLIGHT
 from penstock.testing.planted_leaders import PLANTED_LEADERS
-from penstock.testing.planted_rescaling import PLANTED_IN_RESCALES
 from penstock.testing.planted_savepoints import PLANTED_IN_SAVEPOINTS
 
 
@@ -301,5 +300,4 @@ PLANTED: dict[str, Plant] = {
     **PLANTED_IN_FLIGHT,
     **PLANTED_IN_SAVEPOINTS,
     **PLANTED_LEADERS,
-    **PLANTED_IN_RESCALES,
 }
