@@ -83,9 +83,8 @@ class Moving:
         if len(self._regions.runs) != 1 or self._regions.merged:
             return NotLive("parts of the job run apart from each other")
         (run,) = self._regions.runs
-        sources = {task.subtask for task in run.region.tasks if not task.inputs}
-        if run.state is not RegionState.RUNNING or not sources.issuperset(run.ended) or run.all_ended:
-            return NotLive("its input has ended")
+        if run.state is not RegionState.RUNNING or run.ended:
+            return NotLive("some of its input has ended")
         held = {task.subtask.index: slot for slot, tasks in run.placement.items() for task in tasks}
         if len(held) != len(run.placement):
             return NotLive("it runs on fewer slots than it could fill")
