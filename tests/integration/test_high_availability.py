@@ -18,6 +18,7 @@ import pytest
 
 from penstock.api.programs import build
 from penstock.checkpoint import journal
+from penstock.config import JobManagerSettings
 from penstock.jobmanager.leases import Claim
 from penstock.jobmanager.state_dir import StateDir
 from penstock.model.errors import RetryableError
@@ -54,9 +55,9 @@ def wait_for(ask: Callable[[], T | None], *, seconds: float = PATIENCE_SECONDS) 
 class Process:
     """A JobManager or TaskManager, with its log."""
 
-    def __init__(self, folder: Path, name: str, *words: str) -> None:
+    def __init__(self, folder: Path, name: str, command: list[str]) -> None:
         self.name, self._log = name, (folder / f"{name}.log").open("a+")
-        self.process = subprocess.Popen([*PENSTOCK, *words], stderr=self._log, stdout=self._log)
+        self.process = subprocess.Popen(command, stderr=self._log, stdout=self._log)
 
     @property
     def log(self) -> str:
@@ -88,6 +89,15 @@ class Cluster:
             f"jm-{name}", "jobmanager", f"--port={grpc}", f"--rest-port={rest}", f"--state-dir={self.state.root}"
         )
 
+    def dying_jobmanager(self, moment: str) -> Process:
+        """As `jobmanager("a")`, but it kills itself then."""
+        settings = JobManagerSettings(state_dir=self.state.root, port=self.grpc_a, rest_port=self.rest_a)
+        script = Path(__file__).parent / "dying_jobmanager.py"
+        self.processes.append(
+            Process(self.folder, "jm-a", [sys.executable, str(script), moment, msgspec.json.encode(settings).decode()])
+        )
+        return self.processes[-1]
+
     def taskmanager(self, name: str, slots: int = 1) -> Process:
         addresses = f"127.0.0.1:{self.grpc_b},127.0.0.1:{self.grpc_a}"
         return self._start(name, "taskmanager", f"--jobmanager={addresses}", f"--slots={slots}", f"--id={name}")
@@ -113,7 +123,7 @@ class Cluster:
         return [each.entry for each in journal.read_journal(self.state.store(job))]
 
     def _start(self, name: str, *words: str) -> Process:
-        self.processes.append(Process(self.folder, name, *words))
+        self.processes.append(Process(self.folder, name, [*PENSTOCK, *words]))
         return self.processes[-1]
 
 
@@ -177,7 +187,33 @@ def test_a_killed_leader_is_followed_within_seconds_and_the_output_is_exact(clus
     entries = cluster.entries(job)
     assert [entry.epoch for entry in entries] == sorted(entry.epoch for entry in entries)
     assert any(isinstance(entry, journal.TakenOver) and entry.epoch == 2 for entry in entries)
-    print(f"led by the standby {took:.2f} s after the kill")
+    attempts = [entry for entry in entries if isinstance(entry, journal.AttemptStarted)]
+    print(f"led by the standby {took:.2f} s after the kill, {len(attempts)} attempts")
+
+
+@pytest.mark.parametrize(
+    "moment", ["before the last acknowledgement", "before the manifest", "after the manifest", "in mid-commit"]
+)
+def test_a_leader_may_be_killed_at_any_moment_of_a_checkpoint(cluster: Cluster, moment: str) -> None:
+    leader = cluster.dying_jobmanager(moment)
+    cluster.led_by(leader)
+    standby = cluster.jobmanager("b")
+    wait_for(lambda: "jobmanager stands by" in standby.log)
+    for name in ("tm-1", "tm-2"):
+        cluster.taskmanager(name)
+    job = cluster.submit(torture_programs.keyed_process)
+    oracle = torture_programs.expected_of_keyed_process(SEED)
+    reader = OutsideReader(cluster.folder / "out", Path(cluster.state.root) / "jobs" / job, oracle)
+    with reader.watching():
+        assert leader.process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+        killed = time.monotonic()
+        assert cluster.led_by(standby).epoch == 2
+        took = time.monotonic() - killed
+        wait_for(lambda: cluster.client.job(job).state == "finished")
+    reader.look_at_the_end()
+    assert not reader.complaints, "\n".join(reader.complaints)
+    attempts = [entry for entry in cluster.entries(job) if isinstance(entry, journal.AttemptStarted)]
+    print(f"killed {moment}: led by the standby {took:.2f} s after the kill, {len(attempts)} attempts")
 
 
 def test_a_leader_that_stood_still_finds_itself_replaced_and_ends_without_effect(cluster: Cluster) -> None:

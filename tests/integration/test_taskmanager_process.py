@@ -13,6 +13,7 @@ import pytest
 
 from penstock.config import LinkSettings, TaskManagerSettings
 from penstock.model.clocks import SystemClock
+from penstock.model.elements import BarrierKind
 from penstock.model.ids import Attempt, CheckpointId, JobId, SlotId, TaskManagerId
 from penstock.model.messages import (
     Cancel,
@@ -26,6 +27,7 @@ from penstock.model.messages import (
     Leaving,
     Register,
     Running,
+    Runs,
     SlotReady,
     ToJobManager,
     ToTaskManager,
@@ -92,10 +94,10 @@ class ListeningJobManager:
             register = msgspec.structs.replace(register, slots=(*register.slots, ready.info))
         return register
 
-    async def send(self, register: Register, message: ToTaskManager) -> Reply:
+    async def send(self, register: Register, message: ToTaskManager, epoch: int | None = None) -> Reply:
         channel = taskmanager_channel(register.address)
         try:
-            told = ToldTaskManager(epoch=self.epoch, directed=Directed(slot=SLOT, message=message))
+            told = ToldTaskManager(epoch=epoch or self.epoch, directed=Directed(slot=SLOT, message=message))
             return await channel.call(told, seconds=2)
         finally:
             await channel.close()
@@ -230,15 +232,31 @@ async def test_a_taskmanager_that_leaves_says_so_and_takes_its_slots_with_it(job
     assert all(gone(info.pid) for info in register.slots)
 
 
-async def test_a_jobmanager_that_forgot_us_gets_fresh_slots_and_a_new_registration(jobmanager):
+async def test_another_leader_is_told_what_runs_and_may_end_it(jobmanager):
     async with running(jobmanager):
         register = await jobmanager.registered()
         await jobmanager.send(register, deploy("calm"))
         await jobmanager.first(Running)
         jobmanager.known, jobmanager.epoch = False, 2
         again = await jobmanager.registered()
+        assert again.slots[0].pid == register.slots[0].pid
+        assert again.slots[0].runs == Runs(job=JobId("calm"), attempt=Attempt(1), subtasks=(), running=True)
+        await jobmanager.send(again, Cancel(slot=SLOT, job=JobId("calm"), attempt=Attempt(1)))
+        ready = await jobmanager.first(SlotReady)
         assert gone(register.slots[0].pid)
-        assert again.slots[0].pid != register.slots[0].pid
+        assert ready.info.pid != register.slots[0].pid
+
+
+async def test_a_slot_that_has_failed_is_no_offer(jobmanager):
+    async with running(jobmanager):
+        register = await jobmanager.registered()
+        await jobmanager.send(register, deploy("calm"))
+        await jobmanager.first(Running)
+        trigger = Trigger(job=JobId("calm"), attempt=Attempt(1), checkpoint=CheckpointId(7), kind=BarrierKind.STOP)
+        await jobmanager.send(register, trigger)
+        jobmanager.known, jobmanager.epoch = False, 2
+        runs = (await jobmanager.registered()).slots[0].runs
+        assert (runs.newest, runs.failed) == (7, True)
 
 
 async def test_a_lost_jobmanager_ends_the_work_and_is_found_when_it_is_back(jobmanager):
@@ -264,7 +282,6 @@ async def test_orders_of_a_jobmanager_that_we_do_not_follow_are_refused(jobmanag
     async with running(jobmanager):
         register = await jobmanager.registered()
         await jobmanager.first(Heartbeat)
-        jobmanager.epoch = 7
-        reply = await jobmanager.send(register, deploy("calm"))
+        reply = await jobmanager.send(register, deploy("calm"), epoch=7)
         assert not reply.accepted
-        jobmanager.epoch = 1
+        assert (await jobmanager.send(register, deploy("calm"))).accepted

@@ -185,6 +185,10 @@ class Coordinator:
         self._last_start = monotonic
         return barrier
 
+    def skip(self, newest: CheckpointId) -> None:
+        """Slots that run have been asked for checkpoints up to this one: their ids are not used again."""
+        self._last_id = max(self._last_id, newest)
+
     def overtake(self) -> None:
         """Barriers of the pending checkpoint pass by rows that wait, from now on."""
         assert self.pending is not None
@@ -234,6 +238,7 @@ class Coordinator:
         if pending.barrier.savepoint and not pending.tables_complete:
             return None
         pending.phase = Phase.JOURNALING
+        before = tuple(counted_before)
         counted = (each for handle in pending.handles.values() for each in handle.counters)
         return Manifest(
             checkpoint=pending.barrier.checkpoint,
@@ -248,7 +253,8 @@ class Coordinator:
                 if handle.path or handle.sections
             ),
             unaligned=pending.unaligned,
-            counters=tuple(counters.total((*counted_before, *counted)).values()),
+            counters=tuple(counters.total((*before, *counted)).values()),
+            counted_before=before,
             savepoint=pending.barrier.savepoint,
         )
 

@@ -28,7 +28,7 @@ import msgspec
 
 from penstock.model.errors import FatalJobError, RetryableError
 from penstock.model.handles import Manifest
-from penstock.model.ids import NO_EPOCH, Attempt, CheckpointId, Epoch
+from penstock.model.ids import NO_EPOCH, Attempt, CheckpointId, Epoch, SlotId
 from penstock.storage import ObjectStore, UnknownResultError
 
 PREFIX: Final = "journal/"
@@ -66,6 +66,8 @@ class AttemptStarted(Entry, frozen=True, kw_only=True):
     """None: from the beginning."""
     cause: str = ""
     """Why it had to be started again, for people."""
+    slots: tuple[SlotId, ...] = ()
+    """Where it runs: another JobManager may find it there."""
 
 
 class CheckpointCompleted(Entry, frozen=True, kw_only=True):

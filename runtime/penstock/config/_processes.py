@@ -27,15 +27,15 @@ class LinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class LeaseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How several JobManagers agree who leads. All of one cluster have the same."""
 
-    beat_seconds: float = 1.0
+    beat_seconds: float = 0.5
     """The leader says that it lives this often: two requests to the store."""
 
-    look_seconds: float = 0.4
+    look_seconds: float = 0.25
     """A standby looks this often: two cheap reads."""
 
-    silent_after_seconds: float = 3.0
-    """A leader that nobody has heard for this long is replaced. Some beats, so that one slow write is no reason; with
-    a look before and the start behind it, a standby leads within 5 seconds."""
+    silent_after_seconds: float = 2.0
+    """A leader that nobody has heard for this long is replaced. Some beats, so that one slow write is no reason; and
+    with the looks around it less than `LinkSettings.lost_after_seconds`, so that what runs is found running."""
 
     resign_after_seconds: float = 150.0
     """A leader that has not reached the store for this long gives up. Most stores that are away are away for all, and

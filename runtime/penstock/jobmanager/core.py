@@ -35,7 +35,7 @@ from penstock.jobmanager.events import (
     WakeAt,
 )
 from penstock.jobmanager.jobs import Job
-from penstock.jobmanager.slots import LostSlot, SlotPool
+from penstock.jobmanager.slots import LostSlot, SlotPool, Usage
 from penstock.jobmanager.starting import Surroundings
 from penstock.jobmanager.timing import Moment, Timing
 from penstock.model.ids import NO_EPOCH, Epoch, JobId, TaskManagerId
@@ -189,6 +189,7 @@ class Core:
     def _on_message(self, task_manager: TaskManagerId, message: ToJobManager, at: Moment) -> None:
         if isinstance(message, Register):
             self._report(self._pool.register(message, at.monotonic))
+            self._take_over(message, at)
             return
         if not self._pool.heard(task_manager, at.monotonic):
             self.ignored += 1
@@ -207,6 +208,16 @@ class Core:
             case _:
                 if job := self._known(message.job):
                     job.on_message(message)
+
+    def _take_over(self, message: Register, at: Moment) -> None:
+        """Let jobs have what still runs of them, and end what no job wants."""
+        for info in message.slots:
+            if (runs := info.runs) is not None:
+                job = self._jobs.get(runs.job)
+                if job is None or not job.on_runs(info.slot, runs):
+                    self._pool.release([info.slot], Usage(runs.job, runs.attempt), at.monotonic)
+        for job in self._jobs.values():
+            job.on_registered(message.task_manager)
 
     def _lose(self, task_manager: TaskManagerId, reason: str) -> None:
         facts: dict[str, object] = {"task_manager": task_manager, "why": reason}

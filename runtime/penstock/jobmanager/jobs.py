@@ -13,12 +13,14 @@ Invariants:
   after a conflict in the journal the job belongs to somebody else, and nothing more is done or sent for it.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock import graph as graphs
 from penstock.checkpoint import coordinator, journal
 from penstock.graph import JobGraph, Size
 from penstock.jobmanager import failures, packing
+from penstock.jobmanager.adopting import Adopting
 from penstock.jobmanager.aligning import Aligning
 from penstock.jobmanager.checkpointing import Checkpointing
 from penstock.jobmanager.events import Command, JobSubmitted
@@ -36,8 +38,10 @@ from penstock.jobmanager.timing import Moment, Timing
 from penstock.model import messages
 from penstock.model.elements import BarrierKind
 from penstock.model.errors import UserError
-from penstock.model.ids import Attempt, CheckpointId, JobId
+from penstock.model.ids import Attempt, CheckpointId, JobId, SlotId, TaskManagerId
 from penstock.savepoints.completing import Taken
+
+TAKEN_UP = "C026 taken up by a new JobManager"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,7 @@ class Job:
             commit_repeat=timing.repeat,
         )
         self._aligning = Aligning(self.regions, self._outbox)
+        self.adopting = Adopting(self.regions)
         self.state, self.reason = JobState.CREATED, ""
         self.failures = failures.FailureLog()
         self.submitted_us = at.now_us
@@ -179,6 +184,26 @@ class Job:
                 if rescale >= run.rescale:
                     run.ended |= {metrics.subtask: None for metrics in known if metrics.ended}
 
+    def on_runs(self, slot: SlotId, runs: messages.Runs) -> bool:
+        """A TaskManager that has registered says what a slot runs of this job. False: that is to end."""
+        if self._over or self._ending is not None:
+            return False
+        run = self.regions.of(runs.attempt)
+        if run is None or run.state is RegionState.ADOPTING:
+            return self.adopting.take(slot, runs)
+        return run.alive and (slot in run.placement or self.moving.joins(slot))
+
+    def take_up_stop(self, entries: Iterable[journal.JournalEntry]) -> None:
+        """Somebody wanted an earlier JobManager to stop the job, which came as far as the last checkpoint."""
+        completed = [entry for entry in entries if isinstance(entry, journal.CheckpointCompleted)]
+        if completed and completed[-1].manifest.kind == BarrierKind.STOP.value:
+            self.checkpointing.request_stop(self._at)
+
+    def on_registered(self, task_manager: TaskManagerId) -> None:
+        """It has said all that it runs."""
+        for run in self.adopting.missing(task_manager):
+            self._placing.end_attempt(run, self._at, TAKEN_UP)
+
     def on_slot_lost(self, lost: LostSlot) -> None:
         """The process is gone."""
         failure = Failure(lost.code, lost.reason, str(lost.slot), lost.secondary)
@@ -258,6 +283,7 @@ class Job:
         """Take every step that is possible now; returns what has to be done for it."""
         if not self._over:
             if self._ending is None and self.submission is None:
+                self._adopt()
                 self._settle_failures()
                 self._place_regions()
                 self._show_state()
@@ -283,6 +309,7 @@ class Job:
         }
         patience = [run.since + waits[run.state] for run in self.regions.runs if run.state in waits]
         own = [self._journal.not_before, self.restarts.resume_at, *patience]
+        own += self.adopting.wakes(self._timing.heartbeat_timeout)
         return own + self.checkpointing.wakes() + self._placing.wakes() + self.rescaling.wakes()
 
     def end(self, state: JobState, reason: str) -> None:
@@ -313,7 +340,8 @@ class Job:
         if collecting or self.state in (JobState.RUNNING, JobState.STOPPING):
             assert self._all_running
         for run in self.regions.runs:
-            assert bool(run.placement) == (run.state is not RegionState.WAITING)
+            if run.state is not RegionState.ADOPTING:
+                assert bool(run.placement) == (run.state is not RegionState.WAITING)
 
     # ------------------------------------------------------------ failures
 
@@ -391,6 +419,24 @@ class Job:
         self.reason = str(failure) if self.reason == effect else self.reason
         if failure.fatal:
             self.end(JobState.FAILED, str(failure))
+
+    # ------------------------------------------------------------ taken over
+
+    def _adopt(self) -> None:
+        """Regions of an earlier JobManager go on as they are, once it is known that all of their slots still run."""
+        for adopted in self.adopting.settle(self._at):
+            run, newest = adopted.run, self.adopting.newest
+            self._outbox.note("info", "region taken over", attempt=run.number, slots=len(run.placement))
+            self.checkpoints.skip(newest)
+            commit = adopted.commit
+            for slot in run.placement:
+                # Both may have been said before. What was completed is shown; what was not is given up.
+                if commit is not None:
+                    self._outbox.send(slot, messages.Commit(job=self.id, attempt=run.number, checkpoint=commit))
+                if newest > (commit or 0):
+                    self._outbox.send(slot, messages.Abort(job=self.id, attempt=run.number, checkpoint=newest))
+        for run in self.adopting.late(self._at, self._timing.heartbeat_timeout):
+            self._placing.end_attempt(run, self._at, TAKEN_UP)
 
     # ------------------------------------------------------------ another size
 

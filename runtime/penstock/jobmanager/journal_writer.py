@@ -63,6 +63,7 @@ class JournalWriter:
             region=run.region.index,
             restored=run.restored.checkpoint if run.restored else None,
             cause=run.cause,
+            slots=tuple(run.placement),
         )
 
     def resized(self, move: Move, at: Moment) -> journal.Resized:

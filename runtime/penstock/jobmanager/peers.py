@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from penstock.model.ids import Epoch
-from penstock.model.messages import Directed
+from penstock.model.messages import Deploy, Directed
 from penstock.rpc import Channel, Reply, RpcError, ToldTaskManager, taskmanager_channel
 
 Connect = Callable[[str], Channel[ToldTaskManager, Reply]]
@@ -19,11 +19,19 @@ class Peer:
     ) -> None:
         self._address, self._epoch, self._call_seconds, self._connect = address, epoch, call_seconds, connect
         self._queue: asyncio.Queue[Directed] = asyncio.Queue()
+        self._current: Directed | None = None
         self.task: asyncio.Task[None] | None = None
 
     def send(self, directed: Directed) -> None:
         """Queue; in order, each once."""
         self._queue.put_nowait(directed)
+
+    def inherit(self, before: "Peer") -> None:
+        """Say what the peer of an earlier registration had yet to say. A deployment that was not heard of is lost."""
+        queued = [before._queue.get_nowait() for _ in range(before._queue.qsize())]
+        for directed in (before._current, *queued):
+            if directed is not None and not isinstance(directed.message, Deploy):
+                self.send(directed)
 
     def cancel(self) -> None:
         """Send nothing more."""
@@ -40,12 +48,13 @@ class Peer:
 
         try:
             while True:
-                directed = await self._queue.get()
+                directed = self._current = await self._queue.get()
                 try:
                     reply = await call(directed)
                 except RpcError:
                     # One more try tells a hiccup from a loss; receivers take a message twice in their stride.
                     reply = await call(directed)
+                self._current = None
                 if not reply.accepted:
                     return "it follows another JobManager"
         except RpcError as error:

@@ -32,6 +32,8 @@ class RegionState(enum.Enum):
 
     WAITING = "waiting"
     """For its back-off, then for slots."""
+    ADOPTING = "adopting"
+    """An earlier JobManager has started it: whether it still runs is not known yet (`adopting`)."""
     JOURNALING = "journaling"
     """Slots are reserved, its attempt is on its way into the journal."""
     DEPLOYING = "deploying"

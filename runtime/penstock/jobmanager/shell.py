@@ -149,7 +149,7 @@ class Shell:
         """A message of a TaskManager. Who is not registered with this very process must do so first."""
         message = told.message
         if isinstance(message, Register):
-            self._meet(told.task_manager, message.address)
+            self._meet(told.task_manager, message)
         elif told.epoch != self._epoch or told.task_manager not in self._peers:
             return Reply(accepted=False, epoch=self._epoch)
         self.feed(MessageReceived(task_manager=told.task_manager, message=message))
@@ -184,9 +184,12 @@ class Shell:
 
     # ------------------------------------------------------------ TaskManagers
 
-    def _meet(self, task_manager: TaskManagerId, address: str) -> None:
+    def _meet(self, task_manager: TaskManagerId, message: Register) -> None:
+        before = self._peers.get(task_manager)
         self._part(task_manager)
-        peer = Peer(address, epoch=self._epoch, call_seconds=self._link.call_seconds, connect=self._connect)
+        peer = Peer(message.address, epoch=self._epoch, call_seconds=self._link.call_seconds, connect=self._connect)
+        if before is not None and any(info.runs for info in message.slots):
+            peer.inherit(before)
         self._peers[task_manager] = peer
         peer.task = self._spawn(self._serve(task_manager, peer))
 

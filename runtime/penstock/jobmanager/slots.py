@@ -8,6 +8,8 @@ been announced behind it; until then its Cancel is repeated.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from penstock.model.ids import Attempt, JobId, SlotId, TaskManagerId
 from penstock.model.messages import Cancel, Register, SlotInfo
 
@@ -64,14 +66,13 @@ class SlotPool:
     # ------------------------------------------------------------ TaskManagers come and go
 
     def register(self, message: Register, monotonic: float) -> list[LostSlot]:
-        """A TaskManager offers its slots. Whatever they ran has ended: a TaskManager sees to it before it registers.
+        """A TaskManager offers its slots, and says what they run. What they do not say that they run has ended.
 
-        A process that it names again has no deployment either: one that was sent since then is lost.
+        A process that it names again without a deployment has none: one that was sent since then is lost.
         """
         known = self._task_managers.get(message.task_manager)
         before = known.slots if known else {}
-        kept = {index: slot for index, slot in before.items() if not slot.deployed}
-        after = {info.slot.index: _carry_over(kept.get(info.slot.index), info) for info in message.slots}
+        after = {info.slot.index: _registered(before.get(info.slot.index), info) for info in message.slots}
         self._task_managers[message.task_manager] = TaskManager(message, monotonic, after)
         gone = [slot for index, slot in before.items() if after.get(index) is not slot]
         if known is not None and known.registration.pid != message.pid:
@@ -210,6 +211,18 @@ class SlotPool:
         """What the slot's process reported. A report that is made out of turn does not measure: 0."""
         if rss_bytes and (slot := self._find(slot_id)):
             slot.rss_bytes = rss_bytes
+
+
+def _registered(before: Slot | None, info: SlotInfo) -> Slot:
+    """As the TaskManager sees it now."""
+    plain = msgspec.structs.replace(info, runs=None)
+    if info.runs is None:
+        return Slot(plain) if before is not None and before.deployed else _carry_over(before, plain)
+    usage = Usage(info.runs.job, info.runs.attempt)
+    same = _carry_over(before, plain)
+    if same is before and before is not None and before.deployed and before.usage == usage:
+        return before
+    return Slot(plain, usage=usage, deployed=True)
 
 
 def _carry_over(before: Slot | None, info: SlotInfo) -> Slot:

@@ -8,7 +8,7 @@ from penstock.checkpoint.selection import check_restorable
 from penstock.graph import JobGraph
 from penstock.jobmanager.events import JobRecovered, JobSubmitted
 from penstock.jobmanager.failures import Failure
-from penstock.jobmanager.jobs import Job
+from penstock.jobmanager.jobs import TAKEN_UP, Job
 from penstock.jobmanager.journal_writer import JournalWriter
 from penstock.jobmanager.lifecycle import JobState
 from penstock.jobmanager.restarts import Restarts
@@ -16,8 +16,6 @@ from penstock.jobmanager.slots import SlotPool
 from penstock.jobmanager.timing import Moment, Timing
 from penstock.model.errors import UserError
 from penstock.model.ids import Epoch, Uid
-
-TAKEN_UP = "C026 taken up by a new JobManager"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +89,8 @@ def recovered(event: JobRecovered, around: Surroundings, at: Moment) -> Job:
             job.failures.add(Failure(code, reason), entry.attempt, entry.time_us)
     for run in job.regions.runs:
         run.cause = TAKEN_UP if attempts else ""
+    job.adopting.expect(event.entries, at)
+    job.take_up_stop(event.entries)
     if isinstance(last, journal.Ended):
         job.show_ended(JobState(last.outcome), last.reason, last.time_us)
     return job

@@ -28,7 +28,7 @@ GRAPH = "graph.json"
 _START_PATIENCE_US = 10_000_000
 """A mistake in an address should be told at once, not after minutes of patience."""
 
-_LEASE_PATIENCE_US = 2_000_000
+_LEASE_PATIENCE_US = 1_000_000
 """Less than it takes until a leader counts as silent."""
 
 _SAVEPOINTS = "savepoints"

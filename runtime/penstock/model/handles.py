@@ -132,6 +132,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Barriers were allowed to overtake rows: some of its sections may be rows in flight."""
     counters: tuple[OperatorMetrics, ...] = ()
     """Rows that each operator had counted since the job was first started, over all restarts."""
+    counted_before: tuple[OperatorMetrics, ...] = ()
+    """What of these was counted before the attempts that made this checkpoint: who takes them over counts on."""
     savepoint: str = ""
     """URI of the savepoint that was taken with it."""
 

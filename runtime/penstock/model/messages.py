@@ -279,12 +279,30 @@ FromSlot = (
 # ---------------------------------------------------------------- TaskManager -> JobManager
 
 
+class Runs(msgspec.Struct, frozen=True, kw_only=True):
+    """What a slot runs, for a JobManager that has not deployed it, or has lost sight of it."""
+
+    job: JobId
+    attempt: Attempt
+    subtasks: tuple[SubtaskId, ...]
+    running: bool
+    """It has said so."""
+    ended: tuple[SubtaskId, ...] = ()
+    """Subtasks that have seen the end of their input."""
+    newest: CheckpointId = CheckpointId(0)
+    """The last checkpoint that its sources were asked for."""
+    failed: bool = False
+    """It cannot be taken over: it has failed, or something else than an ordinary checkpoint has begun."""
+
+
 class SlotInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A slot and the process that is behind it now."""
 
     slot: SlotId
     address: str
     pid: int
+    runs: Runs | None = None
+    """In a Register: what it was told to do."""
 
 
 class Register(Message, frozen=True, kw_only=True):

@@ -11,8 +11,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+import msgspec
+
 from penstock.config import BoundLogger
 from penstock.model.clocks import Clock
+from penstock.model.elements import BarrierKind
 from penstock.model.ids import Attempt, JobId, SlotId
 from penstock.model.messages import (
     Cancel,
@@ -22,12 +25,17 @@ from penstock.model.messages import (
     FromSlot,
     Heartbeat,
     InputEnded,
+    Prepare,
     Probe,
+    Running,
+    Runs,
     SlotInfo,
     SlotReady,
     SlotReport,
     ToJobManager,
+    ToSlot,
     ToTaskManager,
+    Trigger,
 )
 from penstock.taskmanager.slot_processes import SlotLauncher, SlotProcess, describe_exit
 
@@ -58,6 +66,7 @@ class SlotRelay:
         self._idle = asyncio.Event()
         self._idle.set()
         self._end_is_known = False
+        self._runs: Runs | None = None
         self._logger = BoundLogger(logging.getLogger(__name__), {"slot": str(slot)})
 
     async def run(self) -> None:
@@ -89,7 +98,16 @@ class SlotRelay:
         elif isinstance(message, Probe):
             pass  # that it came here is the answer
         elif self._process is not None and self._deployment == (message.job, message.attempt):
+            self._note(message)
             self._process.send(message)
+
+    @property
+    def offer(self) -> SlotInfo | None:
+        """The slot for a registration, with what it runs. None: no process stands behind it."""
+        if self.info is None or self._runs is None:
+            return self.info
+        failed = self._runs.failed or self._end_is_known
+        return msgspec.structs.replace(self.info, runs=msgspec.structs.replace(self._runs, failed=failed))
 
     async def reset(self) -> None:
         """End what the slot runs; returns when it has ended. A fresh process announces itself when it is ready."""
@@ -109,7 +127,27 @@ class SlotRelay:
             return
         self._idle.clear()
         self._deployment, self._end_is_known = (job, attempt), False
+        subtasks = tuple(task.subtask for task in message.deployment.tasks)
+        joins = message.deployment.joins is not None
+        self._runs = Runs(job=job, attempt=attempt, subtasks=subtasks, running=False, failed=joins)
         self._process.send(message)
+
+    def _note(self, message: FromSlot | ToSlot) -> None:
+        """Remember what another JobManager would have to know."""
+        runs = self._runs
+        assert runs is not None
+        match message:
+            case Trigger(checkpoint=checkpoint, kind=kind):
+                ordinary = kind in (BarrierKind.CHECKPOINT, BarrierKind.SAVEPOINT)
+                self._runs = msgspec.structs.replace(
+                    runs, newest=max(checkpoint, runs.newest), failed=runs.failed or not ordinary
+                )
+            case Prepare():
+                self._runs = msgspec.structs.replace(runs, failed=True)
+            case Running():
+                self._runs = msgspec.structs.replace(runs, running=True)
+            case InputEnded(subtask=subtask):
+                self._runs = msgspec.structs.replace(runs, ended=(*runs.ended, subtask))
 
     def _end(self, why: str) -> None:
         self._end_is_known = True
@@ -130,6 +168,7 @@ class SlotRelay:
                 self._fail_stuck(message)
         else:
             self._end_is_known = isinstance(message, Failed)
+            self._note(message)
             if isinstance(message, InputEnded | Committed) and self.report is not None:
                 # These may be the last words of a job: its figures must be there before them.
                 self._tell(Heartbeat(task_manager=self.slot.task_manager, reports=(self.report,)))
@@ -146,7 +185,7 @@ class SlotRelay:
             self._fail("P009", f"process {process.pid} of slot {self.slot} {_was(how)}")
         elif self._deployment is None:
             self._logger.warning("slot process ended", extra={"pid": process.pid, "how": how})
-        self._process = self._deployment = self.info = self.report = None
+        self._process = self._deployment = self._runs = self.info = self.report = None
         self._end_is_known = False
         self._idle.set()
 

@@ -102,7 +102,7 @@ class TaskManager:
             address=self._server.address,
             host=self._settings.host,
             pid=os.getpid(),
-            slots=tuple(relay.info for relay in self._relays if relay.info is not None),
+            slots=tuple(offer for relay in self._relays if (offer := relay.offer) is not None),
             versions=installed_versions(),
         )
 

@@ -35,6 +35,7 @@ RARE = (
     "link broken during alignment",
     "message of another JobManager refused",
     "one region restarted while another ran on",
+    "region taken over as it ran",
     "restart during a restore",
     "rows in flight restored",
     "rows of a loop restored",

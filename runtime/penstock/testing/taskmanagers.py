@@ -100,7 +100,7 @@ class TaskManager:
             address=self._address,
             host="simulated",
             pid=self.process.pid,
-            slots=tuple(relay.info for relay in self._relays if relay.info is not None),
+            slots=tuple(offer for relay in self._relays if (offer := relay.offer) is not None),
             versions=self._versions,
         )
 

@@ -20,6 +20,7 @@ from penstock.jobmanager.events import (
     JournalFailed,
     JournalWritten,
     MessageReceived,
+    Note,
     Send,
     WriteSavepoint,
 )
@@ -225,6 +226,8 @@ class Watcher:
             match command:
                 case WriteSavepoint():
                     self.on_phase("tables")
+                case Note(message="region taken over"):
+                    self.world.sometimes("region taken over as it ran")
                 case AppendJournal(entry=journal.CheckpointCompleted()):
                     self.on_phase("collected")
                 case AppendJournal(entry=journal.Resized()):

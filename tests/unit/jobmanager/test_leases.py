@@ -3,6 +3,7 @@
 import asyncio
 import random
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,7 @@ import pytest
 
 from penstock.config import LeaseSettings
 from penstock.jobmanager.leading import Election
-from penstock.jobmanager.leases import Beat, Claim, StoreLease, is_gone, new_claim
+from penstock.jobmanager.leases import Beat, Claim, Lead, StoreLease, is_gone, new_claim
 from penstock.model.clocks import SystemClock
 from penstock.model.errors import RetryableError, UserError
 from penstock.model.ids import Epoch
@@ -53,6 +54,39 @@ class LosingAnswers(MemoryStore):
     def arrive(self) -> None:
         for path, data in self.late:
             super().create(path, data)
+
+
+class ClockByHand(SystemClock):
+    """Time passes when the test says so."""
+
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class CountingLease(StoreLease):
+    looks = 0
+
+    def look(self) -> Lead | None:
+        self.looks += 1
+        return super().look()
+
+
+def last_beat(store: ObjectStore) -> int:
+    lead = StoreLease(store).look()
+    return lead.beat.count if lead is not None and lead.beat is not None else 0
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(200):
+        while not holds():  # noqa: ASYNC110 - what is waited for happens in threads
+            await asyncio.sleep(0.01)
+
+
+async def goes_on(count: Callable[[], int], *, by: int) -> None:
+    before = count()
+    await until(lambda: count() >= before + by)
 
 
 def test_nobody_has_led_then_epochs_follow_each_other(store: ObjectStore) -> None:
@@ -108,32 +142,39 @@ async def test_a_claim_that_arrives_late_is_found_to_be_ours() -> None:
     store = LosingAnswers()
     store.delay = True
     winning = asyncio.ensure_future(election(store, "a").win())
-    await asyncio.wait_for(asyncio.to_thread(store.asked.wait, 10), 20)
+    await asyncio.wait_for(asyncio.to_thread(store.asked.wait, 10), 60)
     store.arrive()
-    won = await asyncio.wait_for(winning, 20)
+    won = await asyncio.wait_for(winning, 60)
     assert (won.epoch, won.holder) == (1, "a")
 
 
 async def test_a_standby_leads_when_the_leader_is_silent_and_not_before() -> None:
-    store = MemoryStore()
+    store, patient = MemoryStore(), msgspec.structs.replace(QUICK, silent_after_seconds=20.0)
     first = election(store, "a")
     won = await first.win()
     holding = asyncio.ensure_future(first.hold(won))
-    standby = election(store, "b")
+    clock, lease = ClockByHand(), CountingLease(store)
+    standby = Election(lease, lambda epoch: claim(epoch, "b"), settings=patient, clock=clock)
     standing_by = asyncio.ensure_future(standby.win())
-    await asyncio.sleep(3 * QUICK.silent_after_seconds)
-    assert not standing_by.done()
+    for _ in range(4):
+        clock.seconds += 15.0
+        await goes_on(lambda: last_beat(store), by=1)
+        await goes_on(lambda: lease.looks, by=2)
+        assert not standing_by.done()
     assert standby.leader is not None
     assert standby.leader.rest == "http://a:2"
     holding.cancel()
-    assert (await asyncio.wait_for(standing_by, 20)).epoch == 2
+    while not standing_by.done():
+        clock.seconds += 25.0
+        await goes_on(lambda: lease.looks + 2 * standing_by.done(), by=2)
+    assert standing_by.result().epoch == 2
 
 
 async def test_a_leader_that_was_replaced_while_it_slept_finds_out(store: ObjectStore) -> None:
     first = election(store, "a")
     won = await first.win()
     assert (await election(store, "b").win()).epoch == 2
-    why = await asyncio.wait_for(first.hold(won), 20)
+    why = await asyncio.wait_for(first.hold(won), 60)
     assert why.startswith("epoch 1 is over: b on ")
     assert "leads in epoch 2, at http://b:2" in why
 
@@ -144,7 +185,7 @@ async def test_nobody_waits_for_a_leader_that_has_left() -> None:
     won = await first.win()
     standing_by = asyncio.ensure_future(election(store, "b", never).win())
     await first.release(won)
-    assert (await asyncio.wait_for(standing_by, 20)).epoch == 2
+    assert (await asyncio.wait_for(standing_by, 60)).epoch == 2
 
 
 async def test_nobody_waits_for_a_process_of_this_machine_that_has_ended() -> None:
@@ -155,35 +196,34 @@ async def test_nobody_waits_for_a_process_of_this_machine_that_has_ended() -> No
         pytest.skip("this system does not tell its processes apart")
     assert not is_gone(new_claim(1, holder="a", grpc="g", rest="r"))
     assert StoreLease(store).claim(ended)
-    assert (await asyncio.wait_for(election(store, "b", never).win(), 20)).epoch == 2
+    assert (await asyncio.wait_for(election(store, "b", never).win(), 60)).epoch == 2
 
 
 async def test_who_may_not_stand_by_is_told_who_leads() -> None:
-    store = MemoryStore()
+    store, never = MemoryStore(), msgspec.structs.replace(QUICK, silent_after_seconds=1e9)
     first = election(store, "a")
     holding = asyncio.ensure_future(first.hold(await first.win()))
     with pytest.raises(UserError, match=r"C001 http://a:2: .*belongs to a running JobManager, pid "):
-        await asyncio.wait_for(election(store, "b").win(stand_by=False), 20)
+        await asyncio.wait_for(election(store, "b", never).win(stand_by=False), 60)
     holding.cancel()
 
 
 async def test_a_leader_goes_on_while_its_store_is_away_and_resigns_when_that_lasts() -> None:
     class Away(MemoryStore):
-        away = False
+        refused = 0
 
         def put(self, path: str, data: bytes) -> None:
-            if self.away:
-                raise RetryableError("S083", "the store does not answer")
-            super().put(path, data)
+            self.refused += 1
+            raise RetryableError("S083", "the store does not answer")
 
-    store = Away()
-    leader = election(store, "a")
+    store, clock = Away(), ClockByHand()
+    leader = Election(StoreLease(store), lambda epoch: claim(epoch, "a"), settings=QUICK, clock=clock)
     won = await leader.win()
     holding = asyncio.ensure_future(leader.hold(won))
-    store.away = True
-    await asyncio.sleep(QUICK.resign_after_seconds / 3)
+    await until(lambda: store.refused > 3)
     assert not holding.done()
-    assert "the store was not reached for" in await asyncio.wait_for(holding, 20)
+    clock.seconds += QUICK.resign_after_seconds
+    assert "the store was not reached for" in await asyncio.wait_for(holding, 60)
 
 
 @pytest.mark.parametrize("seed", range(5))
