@@ -120,9 +120,7 @@ def test_two_controllers_at_once_do_no_harm(
         assert first["serial"] == 1
         kubectl("scale", "fj/totals", "--replicas=2")
         jobs.wait_settled("totals", seconds=SECONDS)
-        kubectl.apply(
-            jobs.manifest("totals", s3.uri(bucket, "state"), program="faster", parallelism=2), manager="gitops"
-        )
+        kubectl("patch", "fj/totals", "--type=merge", f"--patch={UPGRADE}")
         second = jobs.wait_settled("totals", seconds=SECONDS)
         assert second["serial"] == 2
         assert second["lastChange"]["class"] == "rollout"

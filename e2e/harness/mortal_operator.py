@@ -39,7 +39,8 @@ def kube_point(_: Kube, method: str, path: str, *, body: Mapping[str, Any] | Non
     if method == "POST" and path.endswith("/events"):
         return f"POST {path} {(body or {}).get('reason')}"
     if not path.endswith("/status"):
-        return f"{method} {path}"
+        finalizers = (body or {}).get("metadata", {}).get("finalizers")
+        return f"{method} {path}" + (f" finalizers {finalizers}" if finalizers is not None else "")
     status = (body or {}).get("status", {})
     change = status.get("change", {})
     return f"{method} {path} {status.get('phase')} {change.get('kind')} {change.get('step')} {status.get('serial')}"
