@@ -101,14 +101,17 @@ def test_what_only_the_controller_sees_is_told_and_the_job_runs_on(
         kubectl.apply({**good, "spec": {**good["spec"], **spec}})
         told(jobs, "totals", says)
         assert jobs.status("totals")["engine"]["state"] == "running"
-        events = [event["message"] for event in kubectl.items("events") if event["type"] == "Warning"]
-        assert any(says in message for message in events), events
+        wait_until(f"an event says {says}", lambda says=says: warned(kubectl, says), seconds=30)  # type: ignore[misc]
     kubectl.apply(jobs.manifest("second", storage))
     told(jobs, "second", "M014 spec.checkpoints.storage")
     assert not kubectl.items("pods", labels="penstock.dev/job=second")
     kubectl.apply(good)
     status = jobs.wait_settled("totals")
     assert (status["job"]["id"], jobs.pids("totals")) == (job, pods), "nothing of it was touched"
+
+
+def warned(kubectl: Kubectl, says: str) -> bool:
+    return any(says in event["message"] for event in kubectl.items("events") if event["type"] == "Warning")
 
 
 def told(jobs: FlowJobs, name: str, says: str) -> None:

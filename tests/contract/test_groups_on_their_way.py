@@ -13,17 +13,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
-from test_state_in_parts import ROWS, SPECS, UID, M, Subtasks, outcome, play, whole
+from test_state_in_parts import ROWS, SPECS, TIME, UID, M, Subtasks, outcome, play, whole
 
+import penstock as ps
 from penstock.checkpoint import state_objects
 from penstock.graph.live import common, handovers
-from penstock.model import specs
+from penstock.model import schemas, specs
 from penstock.model.clocks import MIN_WATERMARK
 from penstock.model.ids import CheckpointId, SubtaskId, VertexId
 from penstock.operators.base import Operator, OperatorContext
@@ -32,6 +34,30 @@ from penstock.operators.factory import make_operator
 from penstock.state.key_groups import group_range
 from penstock.taskmanager.parcels import Leaving, Parcel, parcel_of
 
+
+class Remember(ps.KeyedProcessFunction):
+    """How many rows of a key there were, and again when its timers run."""
+
+    seen = ps.ValueState(int, default=0)
+
+    def process(self, ctx: ps.KeyedContext, at: int) -> Any:
+        self.seen.value += 1
+        ctx.set_timer(at + 7)
+        return ctx.key, self.seen.value, -1
+
+    def on_timer(self, ctx: ps.KeyedContext, time: int) -> Any:
+        return ctx.key, self.seen.value, time
+
+
+EVERY = {
+    **SPECS,
+    "process": specs.Process(
+        keys=("key",),
+        function=specs.Function(name="Remember", pickled=cloudpickle.dumps(Remember()), columns=("at",)),
+        event_time=TIME,
+        output=schemas.fields({"key": pl.String(), "seen": pl.Int64(), "time": pl.Int64()}),
+    ),
+}
 STEPS = st.lists(
     st.tuples(st.just("rows"), st.integers(0, 1), ROWS)
     | st.tuples(st.just("rows"), st.integers(0, 1), ROWS)
@@ -162,9 +188,9 @@ def play_moving(moving: Moving, steps: Sequence[tuple[Any, ...]], *, ports: int)
     moving.end()
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", EVERY)
 def test_groups_that_move_lose_and_double_nothing(name: str) -> None:
-    spec = SPECS[name]
+    spec = EVERY[name]
     ports = 2 if isinstance(spec, specs.Join) else 1
 
     @settings(max_examples=15, database=None, deadline=None)

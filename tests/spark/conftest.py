@@ -18,7 +18,16 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 collect_ignore_glob = ["test_*.py"] if importlib.util.find_spec("pyspark") is None else []
 """Without PySpark there is nothing to test: `make test-spark` installs it."""
 
+SECONDS = 900
+"""Of one test, on a machine that is busy with other things: Spark alone takes half a minute to start there."""
+
 OnSpark = Callable[[Callable[[ps.Flow], Any]], dict[str, pl.DataFrame]]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(SECONDS))
 
 
 @pytest.fixture(scope="session")

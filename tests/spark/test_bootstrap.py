@@ -10,6 +10,7 @@ import pytest
 import penstock as ps
 from penstock import batch, col, testing
 from penstock.api.programs import build
+from penstock.cli import bootstrapping
 from penstock.local.progress import SilentProgress
 from penstock.local.running import run_graph
 from penstock.model.errors import UserError
@@ -90,6 +91,39 @@ def test_history_and_stream_give_what_the_stream_gives(program: Any, spark: Any,
         wanted = expected.table("out", keys=["bidder"])
         found = found.select(wanted.columns)
     testing.assert_rows(found, wanted)
+
+
+PROGRAM = """
+import penstock as ps
+
+
+def counts(flow):
+    bids = flow.read(ps.nexmark(events=2000, splits=2), event_time="ts", uid="bids")
+    counted = bids.key_by("bidder").window(ps.tumbling("50ms")).agg(bids=ps.count(), uid="counts")
+    counted.write(ps.parquet("OUT"), uid="out")
+"""
+
+
+def test_the_command_writes_what_run_goes_on_from(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, uri, file = tmp_path / "out", str(tmp_path / "history"), tmp_path / "prog.py"
+    file.write_text(PROGRAM.replace("OUT", str(out)))
+    bootstrapping.bootstrap(f"{file}:counts", until="2026-01-01T00:00:00.120", to=uri)
+    assert f"--from {uri}" in capsys.readouterr().err
+    assert list(out.glob("*.parquet")), "what was complete is there already"
+    graph = build(f"{file}:counts")
+    run_graph(graph, progress=SilentProgress(sys.stderr), state_dir=tmp_path / "state", resume=uri)
+    wanted = testing.run_stream(f"{file}:counts")["out"]
+    found = pl.concat([pl.read_parquet(part).cast(wanted.schema) for part in out.glob("*.parquet")])
+    testing.assert_rows(found.select(wanted.columns), wanted)
+
+
+def test_a_time_is_read_as_people_write_it() -> None:
+    assert bootstrapping.instant_us("2026-01-01") == START_US
+    assert bootstrapping.instant_us("2026-01-01T01:00:00.000001+01:00") == START_US + 1
+    with pytest.raises(UserError, match="P011"):
+        bootstrapping.instant_us("yesterday")
 
 
 def test_what_has_no_history_is_refused(spark: Any, tmp_path: Path) -> None:

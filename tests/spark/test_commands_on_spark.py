@@ -36,7 +36,7 @@ def penstock(*words: str) -> subprocess.CompletedProcess[str]:
     conf = ("--master", "local[1]", "--conf", "spark.driver.memory=1g", "--conf", "spark.sql.shuffle.partitions=1")
     command = [sys.executable, "-m", "penstock.cli", *words, *(conf if "spark" in words else ())]
     env = {**os.environ, "COLUMNS": "200"}
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=240, env=env)
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=800, env=env)
 
 
 def test_a_program_runs_on_spark(program: Path) -> None:

@@ -213,6 +213,25 @@ def test_an_error_of_a_function_leaves_nothing_behind(spark: Any, tmp_path: Path
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
 
 
+@pytest.mark.parametrize("bad", ["stop", "drop"])
+def test_rows_without_time(bad: str, spark: Any, tmp_path: Path) -> None:
+    holes = rows(1).with_columns(ts=pl.when(pl.col("id") != 1050).then(pl.col("ts")))
+    holes.write_parquet(tmp_path / "rows.parquet")
+
+    def counted(flow: ps.Flow) -> None:
+        flow.configure({"source.on_bad_record": bad})
+        read = flow.read(ps.parquet(tmp_path / "rows.parquet"), event_time="ts", unit="s", uid="rows")
+        read.window(ps.tumbling("1h")).agg(n=ps.count()).select("n").write(ps.collect(), uid="out")
+
+    if bad == "drop":
+        assert batch.run(flow_of(counted), spark).collected().rows() == [(119,)]
+        return
+    with pytest.raises(UserError, match="R004") as raised:
+        batch.run(flow_of(counted), spark)
+    assert "rows" in raised.value.what
+    assert raised.value.fix
+
+
 @pytest.mark.parametrize(
     ("make", "what"),
     [

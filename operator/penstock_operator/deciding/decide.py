@@ -66,7 +66,8 @@ def _deleting(desired: Desired, memory: Memory, seen: Seen) -> Decision:
     live = _own_live(desired, seen)
     never_ran = memory.job is None and (memory.change is None or memory.change.step != "Starting")
     at_rest = seen.engine is not None and not live
-    if desired.force_delete or left <= 0 or memory.suspended or never_ran or at_rest:
+    # A batch job that is over has no pods, and nobody answers any more.
+    if desired.force_delete or left <= 0 or memory.suspended or never_ran or at_rest or _is_over(memory):
         return Decision(memory=memory, phase="Deleting", steps=(RemoveFinalizer(),), seconds=0)
     steps: list[Step] = []
     for job in live:
@@ -123,7 +124,7 @@ def _settled(desired: Desired, memory: Memory, job: JobRef, seen: Seen) -> Decis
     if seen.engine is not None and found is None and not memory.suspended:
         return _lost(memory, job, seen)
     ended = found is not None and found.ended
-    over = memory.runs is not None and memory.runs.finished_at is not None
+    over = _is_over(memory)
     if desired.suspended and not over and not (ended and found and found.state == "finished"):
         return begin(desired, memory, seen, kind="Suspend", step="Stopping")
     if refusal is None and not over and (began := _differs(desired, memory, job, found, seen)) is not None:
@@ -175,6 +176,10 @@ def _ended(
         fix="correct the program, or set another value of annotation penstock.dev/restart to try again",
     )
     return Decision(memory=memory, phase="Failed", workload=settled_workload(memory, seen), stalled=stalled)
+
+
+def _is_over(memory: Memory) -> bool:
+    return memory.runs is not None and memory.runs.finished_at is not None
 
 
 def _batch_ended(

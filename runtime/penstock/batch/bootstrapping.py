@@ -100,7 +100,7 @@ def bootstrap(
         raise failure(error) from error
     finally:
         sinks.clean()
-        spark.catalog.clearCache()
+        translator.made.release()
     return sinks.frames
 
 
@@ -198,7 +198,7 @@ class _Bootstrap(Translator):
         function = workers.in_time(work, taken, outputs, beforehand)
         tables = self._unpacked(rows.mapInArrow(function, spark_schema(outputs.columns)), outputs)
         self._states.append(tables.pop(workers.STATE).frame)
-        self._made.how[operator.uid] = "in Python: it writes its state"
+        self.made.how[operator.uid] = "in Python: it writes its state"
         return tables
 
     def state_tables(self) -> Iterator[SectionHandle]:

@@ -66,8 +66,8 @@ def run(
     started = clock.monotonic()
     job = JobId(f"{graph.name}-{uuid.uuid4().hex[:8]}")  # noqa: TID251 - names staged files; nothing is decided by it
     sinks = Sinks(job)
+    made = translated(spark, graph, job)
     try:
-        made = translated(spark, graph, job)
         for operator, table in made.sinks:
             work = Work(job=job, operator=operator, settings=graph.settings, max_parallelism=graph.max_parallelism)
             sinks.stage(work, table)
@@ -76,7 +76,7 @@ def run(
         raise failure(error) from error
     finally:
         sinks.clean()
-        spark.catalog.clearCache()
+        made.release()
     how = {str(uid): way for uid, way in made.how.items()}
     return BatchResult(job, clock.monotonic() - started, sinks.frames, how)
 
@@ -95,6 +95,7 @@ def explain(
     lines += [f"{uid:<{width}}  {how}{_place(operators[uid].place)}" for uid, how in made.how.items()]
     for operator, table in made.sinks:
         lines += ["", f"== {operator.uid} ==", plan_of(table.frame)]
+    made.release()
     return "\n".join(lines)
 
 
@@ -105,13 +106,16 @@ def plan_of(frame: Any) -> str:
 
 def translated(spark: Any, graph: JobGraph, job: JobId) -> Translated:
     """The program as DataFrames."""
-    return translate(
-        spark,
-        program_of(graph),
-        job=job,
-        settings=graph.settings,
-        max_parallelism=graph.max_parallelism,
-    )
+    try:
+        return translate(
+            spark,
+            program_of(graph),
+            job=job,
+            settings=graph.settings,
+            max_parallelism=graph.max_parallelism,
+        )
+    except PySparkException as error:  # rows for all workers are read here already
+        raise failure(error) from error
 
 
 def program_of(graph: JobGraph) -> LogicalGraph:

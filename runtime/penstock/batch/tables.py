@@ -46,7 +46,13 @@ class Table:
         return pl.LazyFrame(schema=self.schema).select(expr).collect_schema().dtypes()[0]
 
     def time_us(self, event_time: specs.EventTime) -> Column:
-        """When each row happened, in microseconds."""
+        """When each row happened, in microseconds. A row without a time is an error, as in a stream."""
+        micros = self.optional_time_us(event_time)
+        missing = f"R004 a row has no event time: {event_time.column} is null"
+        return F.coalesce(micros, F.raise_error(F.lit(missing)).cast("bigint"))
+
+    def optional_time_us(self, event_time: specs.EventTime) -> Column:
+        """The same, null where a row has none."""
         return time_us(named(event_time.column), self.schema[event_time.column], event_time)
 
 

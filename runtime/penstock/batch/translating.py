@@ -47,6 +47,14 @@ class Translated:
     """For each operator: native, or why it runs in Python."""
     tables: dict[tuple[Uid, str], Table] = field(default_factory=dict)
     """Rows by operator and output."""
+    kept: list[DataFrame] = field(default_factory=list)
+    """Computed once for several readers."""
+
+    def release(self) -> None:
+        """Give back what was kept; what others keep in the same Spark stays."""
+        for frame in self.kept:
+            frame.unpersist()
+        self.kept.clear()
 
 
 def translate(
@@ -113,19 +121,19 @@ class Translator:
         for edge in program.edges:
             if edge.output != specs.MAIN_OUTPUT and edge.output not in self._read_sides[edge.source]:
                 self._read_sides[edge.source].append(edge.output)
-        self._made = Translated()
+        self.made = Translated()
 
     def run(self) -> Translated:
         """All of it."""
         for node in self._program.nodes:
             operator = node.operator if self.changes else _over_tables(node.operator)
-            inputs = [self._made.tables[edge.source, edge.output] for edge in self._inputs[operator.uid]]
+            inputs = [self.made.tables[edge.source, edge.output] for edge in self._inputs[operator.uid]]
             if isinstance(operator.spec, specs.Sink):
-                self._made.sinks.append((operator, inputs[0]))
+                self.made.sinks.append((operator, inputs[0]))
                 continue
             for output, table in self.outputs(operator, inputs).items():
-                self._made.tables[operator.uid, output] = self._shared(operator, output, table)
-        return self._made
+                self.made.tables[operator.uid, output] = self._shared(operator, output, table)
+        return self.made
 
     def outputs(self, operator: specs.Operator, inputs: Sequence[Table]) -> dict[str, Table]:
         """Rows of each output of an operator."""
@@ -133,13 +141,13 @@ class Translator:
         if not self._read_sides[operator.uid] or _sides_stay_empty(operator.spec):
             try:
                 table = self._native(operator, inputs, output)
-                self._made.how.setdefault(operator.uid, NATIVE)
+                self.made.how.setdefault(operator.uid, NATIVE)
                 sides = {name: self._no_rows(operator, name) for name in self._read_sides[operator.uid]}
                 return {specs.MAIN_OUTPUT: table, **sides}
             except NotNative as reason:
-                self._made.how[operator.uid] = f"in Python: {reason}"
+                self.made.how[operator.uid] = f"in Python: {reason}"
         else:
-            self._made.how[operator.uid] = "in Python: its side outputs are read"
+            self.made.how[operator.uid] = "in Python: its side outputs are read"
         return self._in_python(operator, inputs)
 
     def _no_rows(self, operator: specs.Operator, output: str) -> Table:
@@ -150,7 +158,12 @@ class Translator:
         """What several read is computed once."""
         if self._readers[operator.uid, output] < 2 or isinstance(operator.spec, specs.Source):
             return table
-        return Table(table.frame.persist(StorageLevel.MEMORY_AND_DISK), table.schema)
+        return Table(self._keep(table.frame), table.schema)
+
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        kept: DataFrame = frame.persist(StorageLevel.MEMORY_AND_DISK)
+        self.made.kept.append(kept)
+        return kept
 
     # ------------------------------------------------------------ native
 
@@ -158,7 +171,7 @@ class Translator:
         match operator.spec:
             case specs.Source() as spec:
                 if not sources.is_native(operator):
-                    self._made.how[operator.uid] = "in Python: read by the engine's own readers"
+                    self.made.how[operator.uid] = "in Python: read by the engine's own readers"
                 return sources.read(self._spark, self._work(operator), spec)
             case specs.Select(expressions=expressions):
                 return _selected(inputs[0], [each for each in expressions if each.name in output], output)
@@ -228,7 +241,7 @@ class Translator:
         for port, table in enumerate(inputs[:1] if broadcast else inputs):
             keys, event_time = ports[port]
             group = key_group(table.frame, {name: table.schema[name] for name in keys}, self._max_parallelism)
-            time = table.time_us(event_time) if event_time is not None else F.lit(MIN_WATERMARK + 1)
+            time = table.optional_time_us(event_time) if event_time is not None else F.lit(MIN_WATERMARK + 1)
             columns = quoted(list(table.schema))
             made = columns if not several else [F.struct(*columns).alias(workers.Inputs.name(port))]
             timed = F.coalesce(time, F.lit(MIN_WATERMARK + 1)).cast("bigint")
@@ -251,7 +264,7 @@ class Translator:
         if len(outputs.schemas) == 1:
             name, schema = outputs.schemas[0]
             return {name: Table(frame, pl.Schema(schema))}
-        kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
+        kept = self._keep(frame)
         tables = {}
         for number, (name, schema) in enumerate(outputs.schemas):
             struct = workers.Outputs.name(number)

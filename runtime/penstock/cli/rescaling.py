@@ -5,9 +5,11 @@ import threading
 from typing import Annotated
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from penstock.cli.discovery import JobArgument, JobManagerOption, JsonOption, StateDirOption, find_jobmanager
-from penstock.cli.tables import print_json
+from penstock.cli.tables import console, new_table, print_json
 from penstock.local import figures
 from penstock.model.clocks import SystemClock
 from penstock.model.errors import RetryableError, UserError
@@ -54,6 +56,40 @@ def rescale(
         print(f"rescale {view.id} of {job}: {_sizes(view)}; {view.reason or 'begins'}")
     if view.status == "failed":
         raise UserError("S063", f"rescale {view.id} has failed: {view.reason}", fix="the job goes on as it was")
+
+
+def rescales(
+    job: JobArgument,
+    jobmanager: JobManagerOption = None,
+    state_dir: StateDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how the parallelism of a job was changed: what moved, how long it waited, and which way was taken."""
+    found = find_jobmanager(jobmanager, state_dir).rescales(job)
+    if as_json:
+        print_json(found)
+    else:
+        console().print(rescales_table(found, SystemClock().now_us()))
+
+
+def rescales_table(found: list[RescaleView], now_us: int) -> Table:
+    """A row per rescale, the newest last."""
+    table = new_table("rescale", "size", "way", "status", "age", "took", "groups", "moved", "p50/p99/max", "reason")
+    for view in found:
+        pauses = (view.pause_us_p50, view.pause_us_p99, view.pause_us_max)
+        table.add_row(
+            str(view.id),
+            Text(_sizes(view).removeprefix("parallelism ")),
+            view.kind,
+            view.status,
+            figures.duration(max(0, now_us - view.started_us)),
+            "" if view.ended_us is None else figures.duration(view.ended_us - view.started_us),
+            "" if view.groups_moved is None else str(view.groups_moved),
+            "" if view.bytes_moved is None else figures.size(view.bytes_moved),
+            "/".join(figures.duration(pause) for pause in pauses if pause is not None),
+            Text(view.reason),
+        )
+    return table
 
 
 def _operator(text: str) -> tuple[str, int]:

@@ -7,7 +7,7 @@ import polars as pl
 
 from penstock.exchange.channels import SendChannel
 from penstock.exchange.partitioners import Partitioner
-from penstock.model.elements import Element, Idleness, LoopMark
+from penstock.model.elements import Element, EndOfInput, Idleness, LoopMark
 from penstock.model.ids import CheckpointId, Uid
 
 
@@ -45,6 +45,7 @@ class Gate:
         """Rows have come by since the last mark of a loop."""
         self._time: int | None = None
         self._idle = False
+        self._ended = False
 
     @property
     def full(self) -> bool:
@@ -68,6 +69,7 @@ class Gate:
         """A barrier, idleness or the end of input, to all."""
         if isinstance(element, Idleness):
             self._idle = element.idle
+        self._ended = self._ended or isinstance(element, EndOfInput)
         for channel in self.channels:
             channel.add_control(element)
 
@@ -88,20 +90,22 @@ class Gate:
         *,
         tell: Sequence[SendChannel],
         time: bool,
-        idle: bool,
+        anew: bool,
     ) -> None:
         """From here on rows go by another table. Those in `tell` hear what all others have heard already.
 
-        Without `time` and `idle` there is nothing to tell of these: they begin anew.
+        Without `time` they do not hear how far event time is; when all begins `anew`, there is nothing to tell.
         """
         self._partitioner, self.channels = partitioner, tuple(channels)
-        self._time = self._time if time else None
-        self._idle = self._idle and idle
+        self._time = self._time if time and not anew else None
+        self._idle, self._ended = self._idle and not anew, self._ended and not anew
         for channel in tell:
             if self._idle:
                 channel.add_control(Idleness(True))
             if self._time is not None:
                 channel.add_watermark(self._time)
+            if self._ended:
+                channel.add_control(EndOfInput())
 
     def holds(self, checkpoint: CheckpointId) -> bool:
         """Whether the barrier has yet to leave."""

@@ -178,10 +178,11 @@ class Job:
                 self._on_failure(run, failures.from_message(message))
             case messages.Reached() if not self._over:
                 self._aligning.heard(run, message)
-            case messages.SlotReport(tasks=tasks):
+            case messages.SlotReport(tasks=tasks, rescale=rescale):
                 known = [metrics for metrics in tasks if metrics.subtask in run.region.subtasks]
                 run.metrics |= {metrics.subtask: metrics for metrics in known}
-                run.ended |= {metrics.subtask: None for metrics in known if metrics.ended}
+                if rescale >= run.rescale:
+                    run.ended |= {metrics.subtask: None for metrics in known if metrics.ended}
 
     def on_runs(self, slot: SlotId, runs: messages.Runs) -> bool:
         """A TaskManager that has registered says what a slot runs of this job. False: that is to end."""

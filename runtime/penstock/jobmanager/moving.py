@@ -287,7 +287,10 @@ class Moving:
         run.placement = dict(live.placement)
         run.region = live.plan.region
         run.reported = dict.fromkeys(run.placement)
-        run.ended = {subtask: None for subtask in run.ended if subtask in after}
+        # Sources that share their splits anew say it again.
+        changed = live.reshape.after
+        run.ended = {each: None for each in run.ended if each in after and each.vertex not in changed}
+        run.rescale = live.reshape.number
         run.metrics = {subtask: metrics for subtask, metrics in run.metrics.items() if subtask in after}
         run.reached = {slot: reached for slot, reached in run.reached.items() if slot in run.placement}
         self._regions.settle(live.plan.graph, live.plan.region)

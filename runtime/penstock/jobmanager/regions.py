@@ -61,6 +61,8 @@ class RegionRun:
     failure: Failure | None = None
     cause: str = ""
     """Why this attempt is needed; empty for the first."""
+    rescale: int = 0
+    """The last one of the attempt: sources that had ended before may have got other splits."""
     counted: list[OperatorMetrics] = field(default_factory=list)
     """By subtasks that have left the attempt."""
 
@@ -98,7 +100,7 @@ class RegionRun:
         """Back to the start; nothing of the last attempt counts any more."""
         self.enter(RegionState.WAITING, monotonic)
         self.attempt = self.restored = self.failure = None
-        self.cause, self.counted = cause, []
+        self.cause, self.counted, self.rescale = cause, [], 0
         self.placement, self.reported, self.ended, self.metrics, self.reached = {}, {}, {}, {}, {}
 
     def source_slots(self) -> list[SlotId]:

@@ -228,6 +228,8 @@ class SlotReport(Message, frozen=True, kw_only=True):
     attempt: Attempt
     slot: SlotId
     tasks: tuple[TaskMetrics, ...]
+    rescale: int = 0
+    """The last one that was settled in the slot before the report was made."""
     stuck_seconds: float = 0.0
     """How long the main loop has not come round; the TaskManager makes an error of it (P008)."""
     stuck_stack: str = ""

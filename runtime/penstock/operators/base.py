@@ -204,5 +204,12 @@ class Operator:
     def on_end(self) -> None:
         """All input has ended, and the last watermark was seen: emit what is left."""
 
+    def retain(self, groups: range) -> bool:
+        """From now on these are the key groups; what there is of others is given out no more, nor is it in a snapshot.
+
+        False, and nothing has changed: it has to be made anew.
+        """
+        return False
+
     def close(self) -> None:
         """Release files and sockets. Called on failure too."""

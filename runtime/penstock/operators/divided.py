@@ -35,6 +35,8 @@ class Part:
     groups: range
     operator: Operator | None = None
     """None: its state is on its way."""
+    adopted: bool = False
+    """The operator ran before there were parts."""
     begun: int = MIN_WATERMARK
     """How far event time was when it was first waited for."""
     passed: int = MIN_WATERMARK
@@ -62,7 +64,7 @@ class Divided(Operator):
     def adopt(self, operator: Operator, *, watermark: int, passed: int) -> None:
         """The operator that has run until now is the first part."""
         self._watermark, self._level = watermark, passed
-        self._parts = [Part(operator.context.groups, operator, passed=passed)]
+        self._parts = [Part(operator.context.groups, operator, adopted=True, passed=passed)]
 
     @property
     def parts(self) -> Sequence[Part]:
@@ -82,6 +84,10 @@ class Divided(Operator):
             assert part.operator is not None
             stays = range(max(part.groups.start, groups.start), min(part.groups.stop, groups.stop))
             if len(stays) == len(part.groups):
+                kept.append(part)
+                continue
+            if stays and part.operator.retain(stays):
+                part.groups = stays
                 kept.append(part)
                 continue
             useless.append(part.operator)
@@ -170,7 +176,7 @@ class Divided(Operator):
     def adopted_passed(self, watermark: int) -> None:
         """The operator that was there before does so."""
         for part in self._parts:
-            if part.operator is not None and part.operator.context.part is None:
+            if part.adopted:
                 self.on_passed(part, watermark)
 
     def _rise(self) -> None:

@@ -7,6 +7,7 @@ kept (operators.keyed_states, operators.operator_states, state.timers).
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -217,6 +218,15 @@ class FunctionCalls:
         reached = [(self.operator.groups, self.context.watermark), *earlier]
         frames = [progress_section(groups, time).frame for groups, time in reached if time != MIN_WATERMARK]
         return [Section(PROGRESS, Redistribution.UNION, pl.concat(frames))] if frames else []
+
+    def retain(self, groups: range) -> bool:
+        """Only these key groups; False: that would take long."""
+        if not self.keyed or not self.states.retain(groups):
+            return False
+        self._event.retain(groups)
+        self._processing.retain(groups)
+        self.operator = replace(self.operator, part=groups)
+        return True
 
     def restore_files(self, restored: Sequence[RestoredFiles]) -> None:
         """Take up databases that earlier subtasks left."""

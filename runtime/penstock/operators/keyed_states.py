@@ -6,6 +6,7 @@ Does not own: what users see of a state (operators.user_states), how values are 
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -257,6 +258,15 @@ class KeyedStates:
         for table in self.tables:
             if isinstance(table.values, StoredDict):
                 table.values.merge()
+
+    def retain(self, groups: range) -> bool:
+        """Only these key groups; False: state is in a database, or may go there, with all that is in it."""
+        if self._home.backend != "memory":
+            return False
+        for table in self.tables:
+            table.retain(groups)
+        self._operator = replace(self._operator, part=groups)
+        return True
 
     def close(self) -> None:
         """Leave no files behind."""

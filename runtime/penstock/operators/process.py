@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 import polars as pl
 
@@ -101,6 +102,13 @@ class ProcessOperator(Operator):
     def restore(self, sections: Mapping[str, Sequence[pl.DataFrame]]) -> None:
         """Take up what earlier subtasks left."""
         self.calls.restore(sections)
+
+    def retain(self, groups: range) -> bool:
+        """State in memory can be left where it is, and forgotten little by little."""
+        if not self.calls.retain(groups):
+            return False
+        self.context = replace(self.context, part=groups)
+        return True
 
     def close(self) -> None:
         """The user's `close`, if `open` was called."""

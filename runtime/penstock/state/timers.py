@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from penstock.state.columns import to_column, to_objects
-from penstock.state.key_groups import KEY_GROUP, sort_by_group
+from penstock.state.key_groups import KEY_GROUP, key_groups, sort_by_group
 from penstock.state.keys import KeyCodec
 from penstock.state.layers import CHUNK, LayeredDict, View
 from penstock.state.rocks import Database
@@ -117,6 +117,17 @@ class Timers:
         if head is None:
             return recent
         return head[0] if recent is None else min(recent, head[0])
+
+    def retain(self, groups: range) -> None:
+        """Forget the timers of keys in other groups. Only in memory."""
+        assert self._stored is None, "timers in a database stay with it"
+        timers = [(time, key) for time in set(self._times) for key in self._buckets.front.peek(time) or ()]
+        if timers:
+            keys = pl.DataFrame(self._keys.encode([key for _, key in timers]))
+            own = key_groups(keys, self._keys.names, self._max_parallelism)
+            for (time, key), group in zip(timers, own.tolist(), strict=True):
+                if group not in groups:
+                    self.delete(time, key)
 
     # ------------------------------------------------------------ snapshot and restore
 

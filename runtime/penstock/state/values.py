@@ -15,9 +15,9 @@ import polars as pl
 from penstock.model.errors import UserError
 from penstock.state.chunks import INCREMENTAL_ROWS, Chunk, ChunkChain
 from penstock.state.columns import ValueMismatch, cast_lossless, to_column, to_objects
-from penstock.state.key_groups import sort_by_group
+from penstock.state.key_groups import key_groups, slice_groups, sort_by_group
 from penstock.state.keys import KeyCodec
-from penstock.state.layers import LayeredDict, View
+from penstock.state.layers import Layer, LayeredDict, View
 from penstock.state.rocks import Database
 from penstock.state.rows import KeyBytes, ValueBytes, group_prefix
 from penstock.state.stored import StoredDict, StoredView
@@ -36,6 +36,9 @@ ROW_OVERHEAD = 220
 
 KEYS_AT_ONCE = 16_384
 """Keys that are handed out at once when all are asked for."""
+
+PURGE_KEYS = 2048
+"""Keys that are looked at between calls after groups have left: about a millisecond."""
 
 SWEEP_KEYS = 1024
 """Keys that are looked at per batch for expiry: below a tenth of what a batch itself costs."""
@@ -74,6 +77,9 @@ class ValueTable:
         """The top layer holds all that has changed since the last snapshot, and nothing else."""
         self._unswept: Iterator[Any] = iter(())
         self._next_sweep: int | None = None
+        self._groups: range | None = None
+        """None: all that there are. Else keys of other groups may be left, which count as gone."""
+        self._unpurged: Iterator[Any] = iter(())
 
     # ------------------------------------------------------------ one key
 
@@ -132,6 +138,8 @@ class ValueTable:
         """
         values = self.values
         if isinstance(values, LayeredDict):
+            while self._purge():
+                pass
             yield from [keys for keys, _ in View(values.front).chunks()]
             return
         unwritten, gone = values.unwritten_keys()
@@ -211,14 +219,39 @@ class ValueTable:
             if entry is not None and entry[1] <= now:
                 self.values.clear(key)
 
+    # ------------------------------------------------------------ fewer key groups
+
+    def retain(self, groups: range) -> None:
+        """Keys of other groups are gone; they are forgotten little by little. Only in memory."""
+        assert isinstance(self.values, LayeredDict)
+        self._groups = groups
+        self._chain, self._tracks_changes = ChunkChain(), False
+        layer: Layer[Any, Any] | None = self.values.front
+        keys: list[Any] = []
+        while layer is not None:
+            keys.extend(layer)
+            layer = layer.below
+        self._unpurged = iter(keys)
+
+    def _purge(self) -> bool:
+        """Look at some of the keys that were there at `retain`; False: at all of them already."""
+        some = list(islice(self._unpurged, PURGE_KEYS))
+        if not some or self._groups is None:
+            return False
+        keys = pl.DataFrame(self.keys.encode(some))
+        for key, group in zip(some, key_groups(keys, self.keys.names, self._max_parallelism).tolist(), strict=True):
+            if group not in self._groups:
+                self.values.clear(key)
+        return True
+
     # ------------------------------------------------------------ snapshot and restore
 
     def snapshot(self) -> MakeTable:
         """Freeze the state as it is now."""
         assert isinstance(self.values, LayeredDict)
         view = self.values.freeze()
-        now = None if self.ttl is None else self._now()
-        return lambda: self._make_table(view, now)
+        now, groups = None if self.ttl is None else self._now(), self._groups
+        return lambda: self._make_table(view, now, groups=groups)
 
     def snapshot_chunks(self) -> MakeChunks:
         """Freeze the state as it is now; if it is large, only what has changed is written."""
@@ -226,15 +259,15 @@ class ValueTable:
         assert isinstance(values, LayeredDict)
         grows = self._tracks_changes and self._chain.can_grow
         large = len(values.base) >= self._incremental_rows
-        now = None if self.ttl is None else self._now()
+        now, groups = None if self.ttl is None else self._now(), self._groups
         view = values.freeze()
         self._tracks_changes = large
         if not large and not grows:
-            return lambda: [(None, table)] if (table := self._make_table(view, now)) is not None else []
+            return lambda: [(None, table)] if (table := self._make_table(view, now, groups=groups)) is not None else []
         before, chunk = self._chain.grow() if grows else self._chain.restart()
 
         def chunks() -> Chunks:
-            frame = self._make_table(view, now, changes=grows)
+            frame = self._make_table(view, now, groups=groups, changes=grows)
             if frame is None:
                 self._chain.drop(chunk)
             return [*((old, None) for old in before), *([] if frame is None else [(chunk, frame)])]
@@ -243,6 +276,7 @@ class ValueTable:
 
     def merge(self) -> None:
         """Between calls: put together what finished snapshots kept apart."""
+        self._purge()
         if isinstance(self.values, LayeredDict):
             self.values.merge(keep_changes=self._tracks_changes)
         else:
@@ -349,7 +383,9 @@ class ValueTable:
         values = some if self.ttl is None else [entry[0] for entry in some]
         return ROW_OVERHEAD + 2 * self.column(values).estimated_size() / len(some)
 
-    def _make_table(self, view: View[Any, Any], now: int | None, *, changes: bool = False) -> pl.DataFrame | None:
+    def _make_table(
+        self, view: View[Any, Any], now: int | None, *, groups: range | None, changes: bool = False
+    ) -> pl.DataFrame | None:
         try:
             entries = view.changes() if changes else view.chunks()
             parts = [self._part(keys, values, now) for keys, values in entries]
@@ -357,7 +393,10 @@ class ValueTable:
             view.release()
         if not any(part.height for part in parts):
             return None
-        return sort_by_group(pl.concat(parts, rechunk=True), self.keys.names, self._max_parallelism)
+        table = sort_by_group(pl.concat(parts, rechunk=True), self.keys.names, self._max_parallelism)
+        if groups is not None:
+            table = slice_groups(table, groups)
+        return table if table.height else None
 
     def _part(self, keys: list[Any], values: list[Any], now: int | None) -> pl.DataFrame:
         if now is None:

@@ -84,6 +84,8 @@ class Moving:
     def __init__(self, slot: "Slot") -> None:
         self._slot = slot
         self._now: Preparation | None = None
+        self.number = 0
+        """Of the last rescale that is settled here."""
 
     # ------------------------------------------------------------ before the barrier
 
@@ -161,7 +163,7 @@ class Moving:
                 f"a rescale came to {subtask} that was not announced",
                 fix="nothing to do: the job goes on from its last checkpoint, at the size that it had",
             )
-        if task.ending:
+        if task.ending and not task.is_source:
             raise PenstockError(
                 "C031",
                 f"{subtask} had come to the end of its input when the rescale came",
@@ -176,9 +178,8 @@ class Moving:
         for switch in now.switches.get(subtask, ()):
             known = set(switch.gate.channels)
             tell = [channel for channel in switch.channels if changed or channel not in known]
-            told_anew = changed and task.is_source
             switch.gate.switch(
-                switch.partitioner, switch.channels, tell=tell, time=complete and not told_anew, idle=not told_anew
+                switch.partitioner, switch.channels, tell=tell, time=complete, anew=changed and task.is_source
             )
         if after is None:
             task.standing = True
@@ -220,6 +221,11 @@ class Moving:
     def leaving(self, subtask: SubtaskId) -> Leaving | None:
         """What the task has to hand over out of its frozen state."""
         return None if self._now is None else self._now.leaving.get(subtask)
+
+    @property
+    def awaits(self) -> bool:
+        """Groups are on their way to tasks of the slot."""
+        return self._now is not None and bool(self._now.awaited)
 
     def make_parcels(self, subtask: SubtaskId, sections: state_objects.Sections) -> list[Parcel] | None:
         """In the background. None: the state has to be in the store first."""
@@ -283,6 +289,7 @@ class Moving:
                     rebuilt=parcel.sender == parcel.receiver,
                 )
             )
+        self._slot.upload_deferred()
 
     def reassign(self, message: messages.Reassign) -> None:
         """Sources read their part of all splits again."""
@@ -314,7 +321,7 @@ class Moving:
         now = self._now
         if now is None or now.settled or not now.quiet:
             return
-        now.settled = True
+        now.settled, self.number = True, now.reshape.number
         self._slot.have(now.tasks)
         if now.tasks:
             self._slot.forget_peers()

@@ -47,6 +47,9 @@ STEPS_PER_TURN = 8
 LONGEST_TURN_SECONDS = 0.1
 """After which it handles no further one: a function that takes long is slow, not stuck."""
 
+_AT_ONCE_BYTES = 64 * 1024
+"""State this small is read in less time than it would wait for the background."""
+
 Report = Callable[[messages.FromSlot], None]
 Restored = dict[SubtaskId, state_objects.Restored]
 Tables = tuple[SectionHandle, ...]
@@ -83,6 +86,8 @@ class Slot:
         self.gates: dict[SubtaskId, list[Gate]] = {}
         """Of each task, in the order of its outputs."""
         self.moving = Moving(self)
+        self._deferred: list[Callable[[], None]] = []
+        """Uploads that have time."""
         self._alignment = SourceAlignment(())
         self._send: dict[ChannelId, SendChannel] = {}
         self._receive: dict[ChannelId, tuple[ReceiveChannel, wire.ElementCodec, SlotId]] = {}
@@ -425,7 +430,10 @@ class Slot:
                 raise restored
             use(restored)
 
-        self._background.submit(read, lambda restored: self._guarded(lambda: done(restored)))
+        if all(_is_small(handle) for handle in handles):
+            self._guarded(lambda: done(read()))
+        else:
+            self._background.submit(read, lambda restored: self._guarded(lambda: done(restored)))
 
     # ------------------------------------------------------------ links
 
@@ -534,7 +542,9 @@ class Slot:
             sections, ready = result
             if ready is not None:
                 self._guarded(lambda: self.moving.hand_over(subtask, ready))
-                self._background.submit(lambda: upload(sections), acknowledge)
+                # What is on its way to us is waited for, and the upload is not.
+                self._deferred.append(lambda: self._background.submit(lambda: upload(sections), acknowledge))
+                self.upload_deferred()
             else:
                 self._background.submit(lambda: upload(sections), uploaded)
 
@@ -545,6 +555,13 @@ class Slot:
             acknowledge(handle)
 
         self._background.submit(prepare, made)
+
+    def upload_deferred(self) -> None:
+        """Unless groups are on their way to us."""
+        if not self.moving.awaits:
+            deferred, self._deferred = self._deferred, []
+            for submit in deferred:
+                submit()
 
     def _write_tables(self, task: RunningTask, barrier: Barrier, sections: state_objects.Sections) -> Tables:
         assert self._deployment is not None
@@ -633,11 +650,13 @@ class Slot:
         """How far the tasks are; None before a deployment. Safe from another thread."""
         if self._deployment is None:
             return None
+        rescale = self.moving.number
         return messages.SlotReport(
             job=self._deployment.job,
             attempt=self._deployment.attempt,
             slot=self.id,
-            tasks=tuple(task.metrics() for task in self.tasks),
+            tasks=tuple(task.metrics() for task in tuple(self.tasks)),
+            rescale=rescale,
         )
 
 
@@ -651,6 +670,12 @@ def _load(store: ObjectStore, task: tasks.Task, folder: Path | None) -> state_ob
         uids={link.operator.uid for link in task.chain},
         folder=folder,
     )
+
+
+def _is_small(handle: StateHandle) -> bool:
+    """Whether the handle itself holds the state, and not much of it."""
+    elsewhere = handle.path or any(section.path or section.files for section in handle.sections)
+    return not elsewhere and len(handle.data) < _AT_ONCE_BYTES
 
 
 def _send_element(

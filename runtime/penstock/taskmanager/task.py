@@ -435,7 +435,9 @@ class RunningTask:
         assert not self._feedback, "loops are not rescaled while they run"
         timeless = self.chain.head.operator.timeless_ports
         self._inputs, self._next_input = tuple(inputs), 0
-        self._open_inputs = len(inputs)
+        for channel in inputs:
+            channel.ended = channel.ended and channel.id not in restarted
+        self._open_inputs = sum(not channel.ended for channel in inputs)
         self._aligner = Aligner((channel.id for channel in inputs), passed=passed)
         self._marks = PassingMarks(self._inputs)
         timed = [channel.id for channel in inputs if channel.port not in timeless]
@@ -443,7 +445,9 @@ class RunningTask:
         self._apply(change)
 
     def read_from(self, source: SourceOperator) -> None:
-        """The head is this from now on."""
+        """The head is this from now on. The one before may have come to its end, with other splits."""
+        self.ended = self._ending = False
+        self._watermark = MIN_WATERMARK
         self.chain.head.operator.close()
         self.chain.head.operator = self._source = source
         self.chain.find_askable()

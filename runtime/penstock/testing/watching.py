@@ -34,7 +34,9 @@ from penstock.model.messages import (
     Deploy,
     Failed,
     FromSlot,
+    Prepare,
     Running,
+    Settled,
     SlotReady,
     ToSlot,
     Trigger,
@@ -171,7 +173,9 @@ class Watcher:
             case journal.AttemptStarted(attempt=attempt, cause=cause) if cause:
                 others = frozenset(watched.in_force.values()) - {attempt}
                 watched.bystanders = frozenset(other for other in others if self._runs(JobId(job), other))
-            case journal.Resized(cause=cause):
+            case journal.Resized(cause=cause, live=live):
+                if live:
+                    self.world.sometimes("rescaled while it ran")
                 before, after = [0, *watched.sizes][-2:]
                 self.world.sometimes(
                     "went back to the size before" if cause else "grew" if after > before else "shrank"
@@ -242,6 +246,8 @@ class Watcher:
             case Deploy(deployment=deployment):
                 self._deployed.setdefault((deployment.job, deployment.attempt), {})[slot] = True
                 self.on_phase("restoring" if any(task.restore for task in deployment.tasks) else "deploying")
+            case Prepare():
+                self.on_phase("preparing")
             case Trigger(kind=kind):
                 self.on_phase(_PHASE_OF.get(kind, "ending"))
             case Abort():
@@ -265,6 +271,8 @@ class Watcher:
         """A slot says something."""
         if isinstance(message, Running):
             self._on_running(process)
+        if isinstance(message, Settled):
+            self.on_phase("settling")
         if not isinstance(message, Failed):
             return
         self.world.trace(f"{process.process.name}: fails with {message.code}")

@@ -3,9 +3,18 @@ import io
 from rich.console import Console
 
 from penstock.cli import commands
+from penstock.cli.rescaling import rescales_table
 from penstock.local.figures import Rates
 from penstock.local.progress import LineProgress, progress_line, progress_table, summary
-from penstock.model.views import CheckpointView, ClusterView, JobView, OperatorView, ProcessView, VertexView
+from penstock.model.views import (
+    CheckpointView,
+    ClusterView,
+    JobView,
+    OperatorView,
+    ProcessView,
+    RescaleView,
+    VertexView,
+)
 
 NOW = 100_000_000
 
@@ -115,3 +124,29 @@ def test_a_failure_is_shown_in_full_once_while_the_job_tries_again(capsys):
     for state, why in [("restarting", reason), ("running", ""), ("restarting", reason), ("running", "")]:
         progress.update(job(state, reason=why), NOW)
     assert progress._stream.getvalue().count(reason + "\n") == 1
+
+
+def test_rescales_are_a_table():
+    moved = RescaleView(
+        id=1, kind="live", status="completed", started_us=0, ended_us=300_000, parallelism_before=2,
+        parallelism_after=4, groups_moved=96, bytes_moved=1_400_000, pause_us_p50=20_000, pause_us_p99=90_000,
+        pause_us_max=102_000,
+    )  # fmt: skip
+    failed = RescaleView(
+        id=2, kind="restart", status="failed", reason="needs 6 slots", started_us=0, ended_us=1_000_000,
+        parallelism_before=4, parallelism_after=6,
+    )  # fmt: skip
+    shown = rendered(rescales_table([moved, failed], 5_000_000))
+    for text in (
+        "2 -> 4",
+        "live",
+        "completed",
+        "96",
+        "1.4 MB",
+        "20 ms",
+        "102 ms",
+        "4 -> 6",
+        "failed",
+        "needs 6 slots",
+    ):
+        assert text in shown

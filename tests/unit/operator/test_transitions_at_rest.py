@@ -181,6 +181,15 @@ ROWS = [
         (RemoveFinalizer,),
     ),
     Row("deleted, never ran", wanted(deleted_at=JUST_NOW), Memory(), NOTHING, "Deleting", None, (RemoveFinalizer,)),
+    Row(
+        "deleted, a batch job that is over",
+        wanted(deleted_at=JUST_NOW),
+        remembered(runs=Runs(started=1, finished_at=LONG_AGO)),
+        NOTHING,
+        "Deleting",
+        None,
+        (RemoveFinalizer,),
+    ),
     Row("deleted, let go", wanted(deleted_at=JUST_NOW, finalizer=False), remembered(), NOTHING, "Deleting"),
     # ------------------------------------------------------------------ batch
     Row(
