@@ -28,7 +28,7 @@ KNOWN_SEEDS = {
     "loop-ends-early": 24,
     "barrier-stays-in-loop": 24,
     "armed-once": 51,
-    "savepoint-clears-the-folder": 63,
+    "savepoint-clears-the-folder": 96,
     "savepoint-without-timers": 0,
     "old-leaders-manifest": 11,
     "own-412-is-failure": 1,
