@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from penstock_operator.spec.status import FlowJobStatus
+from penstock_operator.spec.status import Failure, FlowJobStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,14 @@ def happened(old: FlowJobStatus, new: FlowJobStatus) -> list[Happened]:
     if new.last_savepoint is not None and new.last_savepoint != old.last_savepoint:
         found.append(Happened("Normal", "SavepointTaken", new.last_savepoint.location))
     failure = new.last_failure
-    before = old.last_failure
-    if failure is not None and (before is None or (before.pod, before.reason) != (failure.pod, failure.reason)):
+    if failure is not None and (old.last_failure is None or _told_by(old.last_failure) != _told_by(failure)):
         place = f"{failure.component} {failure.pod}: " if failure.pod else ""
         found.append(Happened("Warning", failure.reason, f"{place}{failure.message}. {failure.fix}"[:1000]))
     if old.engine is not None and new.engine is not None and new.engine.restarts > old.engine.restarts:
         found.append(Happened("Warning", "JobRestarted", f"restart {new.engine.restarts}: {new.engine.reason}"))
     return found
+
+
+def _told_by(failure: Failure) -> tuple[str, str, str]:
+    """What makes it another one: what is said of a pod changes with each try, what is said of a spec does not."""
+    return failure.pod, failure.reason, "" if failure.pod else failure.message
