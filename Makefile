@@ -69,8 +69,8 @@ test-services: $(VENV)/.dev test-spark ## tests against real S3 servers, built o
 images:          ## container images, by docker, podman or buildah, [TAG=x] [PREFIX=registry/] [BASE=python:3.12-slim]
 	@PREFIX="$(PREFIX)" BASE="$(BASE)" images/build $(if $(TAG),--tag $(TAG))
 
-e2e: $(VENV)/.dev ## tests on a real Kubernetes: $KUBECONFIG, or kind, or one of its own, [ONLY="words"] [KEEP=1]
-	@$(BIN)/pytest e2e -m e2e $(if $(ONLY),-k "$(ONLY)") $(if $(KEEP),--keep)
+e2e: $(VENV)/.dev ## tests on a real Kubernetes: $KUBECONFIG, or kind, or one of its own, [ONLY="words"] [KEEP=1] [MINUTES=n]
+	@$(BIN)/pytest e2e -m e2e $(if $(ONLY),-k "$(ONLY)") $(if $(KEEP),--keep) $(if $(MINUTES),--minutes=$(MINUTES))
 
 bench-controller: $(VENV)/.dev ## the controller with FLOWJOBS=200 of them, on a real Kubernetes with pretended pods, [KEEP=1]
 	@$(BIN)/python e2e/many_jobs.py --jobs $(or $(FLOWJOBS),200) $(if $(KEEP),--keep)

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,10 +24,22 @@ from harness.operators import install_definitions, operator
 from harness.s3 import S3Server, deploy_s3
 
 failed = pytest.StashKey[bool]()
+began = pytest.StashKey[float]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--keep", action="store_true", help="leave the cluster running, and namespaces of failed tests")
+    parser.addoption("--minutes", type=float, help="begin no test later than this; those left out are told")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.stash[began] = time.monotonic()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    minutes = item.config.getoption("--minutes")
+    if minutes is not None and time.monotonic() - item.config.stash[began] > 60 * minutes:
+        pytest.skip(f"more than {minutes:g} minutes have passed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
