@@ -50,7 +50,7 @@ class Pretence:
     """Address of a JobManager -> its FlowJob."""
     submitted: dict[str, dict[str, Any]] = field(default_factory=dict)
     """FlowJob -> the job in its engine."""
-    _numbers: count[int] = field(default_factory=lambda: count(1))
+    _numbers: "count[int]" = field(default_factory=lambda: count(1))
 
     async def call(self, method: str, path: str, body: Object | None = None, content: str = "application/json") -> Any:
         """Of the API server."""
