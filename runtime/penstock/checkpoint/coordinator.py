@@ -120,6 +120,11 @@ class Coordinator:
     # ------------------------------------------------------------ what is known
 
     @property
+    def has_completed(self) -> bool:
+        """A checkpoint of this job, under this JobManager or an earlier one."""
+        return bool(self._retained)
+
+    @property
     def latest(self) -> Manifest | None:
         """Where a restore starts."""
         return self._retained[-1].manifest if self._retained else self._initial

@@ -378,7 +378,7 @@ class Job:
         goes_back = self.rescaling.on_failure(str(failure), self._at)
         if failure.fatal and not goes_back:
             self.end(JobState.FAILED, str(failure))
-        elif self._never_works(failure) and not goes_back:
+        elif not goes_back and self._never_works(failure):
             fix = 'mend the function, or have it put such rows aside: on_error="dead_letter" or "drop"'
             self.end(
                 JobState.FAILED, f"{failure}\n  the same at each of {self.restarts.count + 1} starts\n  fix: {fix}"
@@ -390,7 +390,7 @@ class Job:
 
     def _never_works(self, failure: Failure) -> bool:
         """Nothing but the program itself can be the cause, and it is as it was."""
-        if failure.code != "P007" or self.checkpoints.completed_count:
+        if failure.code != "P007" or self.checkpoints.has_completed:
             return False
         return self.restarts.same_again(str(failure)) >= self.restarts.settings.same_failures
 

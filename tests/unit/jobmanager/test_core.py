@@ -1189,6 +1189,18 @@ def test_a_new_jobmanager_takes_the_job_up_from_its_last_checkpoint() -> None:
     assert after.written(journal.CheckpointCompleted)[-1].manifest.checkpoint == 3  # type: ignore[union-attr]
 
 
+def test_a_checkpoint_under_an_earlier_jobmanager_shows_that_a_program_works() -> None:
+    before = running()
+    before.feed(CheckpointRequested(job=JOB))
+    before.run()
+    after = recover(before)
+    after.start(TM1)
+    after.run()
+    for _ in range(4):
+        fail_in_a_function(after, n=5)
+    assert after.view.state == "running", after.view.reason
+
+
 def test_a_job_that_has_ended_is_only_shown_by_a_new_jobmanager() -> None:
     before = running()
     before.end_input()
