@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.building import build_graph
+from penstock.cli.named_values import named_values
 from penstock.graph import JobGraph, as_text
 from penstock.model.errors import UserError
 
@@ -74,10 +75,4 @@ def batch() -> Any:
 
 def pairs(conf: list[str] | None) -> dict[str, str]:
     """Settings of Spark as they were given."""
-    made = {}
-    for text in conf or ():
-        name, separator, value = text.partition("=")
-        if not separator:
-            raise UserError("P018", f'--conf "{text}" is not NAME=VALUE', fix="--conf spark.sql.shuffle.partitions=64")
-        made[name] = value
-    return made
+    return named_values("--conf", conf, example="spark.sql.shuffle.partitions=64")

@@ -10,6 +10,7 @@ import typer
 
 from penstock.cli.building import build_graph
 from penstock.cli.discovery import JsonOption
+from penstock.cli.named_values import named_values
 from penstock.cli.on_spark import ConfOption, EngineOption, MasterOption, is_spark, run_on_spark
 from penstock.cli.savepoints import (
     AllowForeignOption,
@@ -118,7 +119,7 @@ def run(
         checkpoint_interval=checkpoint_interval,
         restarts=restarts,
         max_parallelism=max_parallelism,
-        settings=_pairs(settings),
+        settings=named_values("--set", settings, example="source.on_bad_record=drop"),
         args=args or (),
     )
     if on_spark:
@@ -187,16 +188,6 @@ def _run_there(
             return follow(client, job, progress, interrupts, clock=SystemClock())
         finally:
             progress.close()
-
-
-def _pairs(texts: list[str] | None) -> dict[str, str]:
-    pairs = {}
-    for text in texts or ():
-        name, separator, value = text.partition("=")
-        if not separator:
-            raise UserError("P018", f'--set "{text}" is not NAME=VALUE', fix="--set source.on_bad_record=drop")
-        pairs[name] = value
-    return pairs
 
 
 def _submit(
